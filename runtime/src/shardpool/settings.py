@@ -128,7 +128,7 @@ class Settings:
     content_digest: str = _setting(
         "",
         "SHARDPOOL_CONTENT_DIGEST",
-        "Pinned content digest of this pod's first rank (64 hex digits): other bytes are refused whoever offers them.",
+        "Pinned content digests (64 hex digits each), one a rank of the world, comma-separated: other bytes are refused whoever offers them.",
         group="Model",
     )
 
@@ -160,6 +160,13 @@ class Settings:
         "",
         "SHARDPOOL_DIRECTORY",
         "The model directory to fill. Staging lies beside it, on the same volume.",
+        group="Store",
+    )
+    verify_sha256: str = _setting(
+        "auto",
+        "SHARDPOOL_VERIFY_SHA256",
+        "Check whole files against the SHA-256 that the publisher states: `auto` where the seed was read, `always` asks it, `never`.",
+        choices=("auto", "always", "never"),
         group="Store",
     )
     audit_interval_seconds: float = _setting(
@@ -363,10 +370,16 @@ class Settings:
                 "TLS needs a certificate, a key and a CA",
                 hint="set all of SHARDPOOL_TLS_CERT, SHARDPOOL_TLS_KEY, SHARDPOOL_TLS_CA, or none",
             )
-        if self.content_digest and not re.fullmatch(r"[0-9a-f]{64}", self.content_digest):
+        digests = self.content_digest.split(",") if self.content_digest else []
+        if digests and (len(digests) != self.world or not all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)):
             raise ConfigurationError(
-                "SHARDPOOL_CONTENT_DIGEST is not 64 lower-case hex digits", hint="take it from `shardpool inspect`"
+                f"SHARDPOOL_CONTENT_DIGEST is not {self.world} times 64 lower-case hex digits, comma-separated",
+                hint="take them from `shardpool inspect` of a pool that you trust",
             )
+
+    def content_digest_of(self, rank: int) -> bytes | None:
+        """The pinned content digest of a global rank (32 bytes), None where none is pinned."""
+        return bytes.fromhex(self.content_digest.split(",")[rank]) if self.content_digest else None
 
     @property
     def ranks_here(self) -> int:
