@@ -1,0 +1,185 @@
+"""The part that every back end on DNS shares: resolve, compare, wait, tell once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from shardpool.discovery.base import Endpoint, Listing, Registration
+from shardpool.discovery.dns import LOOKUP_SECONDS, Answer, Resolver
+from shardpool.discovery.pattern import is_literal
+from shardpool.log import logger
+from shardpool.retry import Backoff
+
+LOG = logger(__name__)
+
+PACE = Backoff(first=1.0, factor=1.5, longest=5.0, jitter=0.25)
+"""Seconds between lookups while somebody watches: often at first and after each change, less often while nothing changes.
+
+The jitter keeps replicas that started together from asking together.
+"""
+
+KEEP_SECONDS = 60.0
+"""For so long after the last answer what it said is still listed, while no DNS server gives a usable one."""
+
+_SHORT_LOOKUP = 1.0  # a lookup that had less time than this and failed says nothing about DNS
+_PARALLEL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A name and a port. `service` is true where one address may stand for many peers (a Service that is not headless)."""
+
+    host: str
+    port: int
+    service: bool = False
+
+
+class ResolvingDiscovery:
+    """Peers are where the names of `targets` lead to, now.
+
+    A name without an address is no error but "no peer yet", with the reason in the listing's `problem`. Nothing is
+    cached: each lookup asks DNS. There is no thread of its own: whoever watches looks up.
+
+    Args:
+        targets: what to resolve.
+        resolver: asks DNS.
+        pace: pauses between the lookups of `watch`.
+        rng: source of the jitter.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        *,
+        resolver: Resolver | None = None,
+        pace: Backoff = PACE,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._targets = tuple(dict.fromkeys(targets))
+        self._label = ", ".join(dict.fromkeys(target.host for target in self._targets))
+        self._resolver = resolver or Resolver()
+        self._pace = pace
+        self._rng = rng or random.Random()
+        self._looking = threading.Lock()
+        self._known: dict[Target, tuple[float, tuple[str, ...]]] = {}
+        self._changed = threading.Condition()
+        self._current: Listing | None = None
+        self._delays = pace.delays(self._rng)
+        self._due = 0.0
+        self._closed = False
+        self._registration: Registration | None = None
+
+    def register(self, registration: Registration) -> None:
+        """Remember it for `get`; the names of the targets are made by Kubernetes or by whoever wrote the settings."""
+        self._registration = registration
+
+    def set_ready(self, ready: bool) -> None:
+        """Do nothing: readiness reaches peers through the handshake."""
+
+    def get(self, instance: str) -> Endpoint | None:
+        """The endpoint of this process's own registration; DNS knows no instances."""
+        registration = self._registration
+        return registration.endpoint if registration and registration.instance == instance else None
+
+    def list(self) -> Listing:
+        """Resolve every target now, within about `LOOKUP_SECONDS`."""
+        with self._looking:
+            return self._look(LOOKUP_SECONDS)
+
+    def watch(self, known: Listing, timeout: float) -> Listing | None:
+        """Look up at the pace, until the listing differs from `known` or for `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._changed:
+                if self._current is not None and self._current != known:
+                    return self._current
+                now = time.monotonic()
+                if self._closed or now >= deadline:
+                    return None
+                if now < self._due:
+                    self._changed.wait(min(self._due, deadline) - now)
+                    continue
+            if not self._looking.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                return None
+            try:
+                if time.monotonic() >= self._due:  # else another watcher has just looked
+                    self._look(min(LOOKUP_SECONDS, max(0.0, deadline - time.monotonic())))
+            finally:
+                self._looking.release()
+
+    def close(self) -> None:
+        """End waiting calls; a lookup under way ends by its own bound."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _look(self, seconds: float) -> Listing:
+        if self._closed:
+            return Listing((), "discovery is closed")
+        started = time.monotonic()
+        answers = self._resolve(seconds)
+        now = time.monotonic()
+        if seconds < _SHORT_LOOKUP and now - started >= seconds and not all(answer.definite for answer in answers):
+            return self._current or Listing(())
+        endpoints: set[Endpoint] = set()
+        problems: list[str] = []
+        for target, answer in zip(self._targets, answers, strict=True):
+            addresses = answer.addresses
+            if answer.definite:
+                self._known[target] = (now, addresses)
+            elif target in self._known and now - self._known[target][0] < KEEP_SECONDS:
+                addresses = self._known[target][1]
+            endpoints.update(_endpoints(target, addresses))
+            if answer.problem:
+                problems.append(answer.problem)
+        listing = Listing(tuple(sorted(endpoints)), "; ".join(dict.fromkeys(problems)))
+        self._publish(listing)
+        return listing
+
+    def _resolve(self, seconds: float) -> Sequence[Answer]:
+        hosts = list(dict.fromkeys(target.host for target in self._targets))
+        if sum(not is_literal(host) for host in hosts) <= 1:
+            found = [self._resolver.lookup(host, seconds) for host in hosts]
+        else:  # one name that nobody answers for must not use up the time of the others
+            with ThreadPoolExecutor(min(_PARALLEL, len(hosts)), "lookup") as pool:
+                deadline = time.monotonic() + seconds
+                found = list(
+                    pool.map(lambda host: self._resolver.lookup(host, max(0.0, deadline - time.monotonic())), hosts)
+                )
+        answers = dict(zip(hosts, found, strict=True))
+        return [answers[target.host] for target in self._targets]
+
+    def _publish(self, listing: Listing) -> None:
+        with self._changed:
+            before, self._current = self._current, listing
+            if listing != before:
+                self._delays = self._pace.delays(self._rng)
+            self._due = time.monotonic() + next(self._delays)
+            if listing == before:
+                return
+            self._changed.notify_all()
+        old = set(before.endpoints) if before else set()
+        new = set(listing.endpoints)
+        if new:
+            LOG.info(
+                "%s lists %d address(es) (+%d -%d)%s",
+                self._label,
+                len(new),
+                len(new - old),
+                len(old - new),
+                f"; {listing.problem}" if listing.problem else "",
+            )
+        else:
+            LOG.info("no peer yet: %s", listing.problem or f"{self._label} lists none")
+
+
+def _endpoints(target: Target, addresses: tuple[str, ...]) -> Sequence[Endpoint]:
+    """A Service with several addresses of one family is headless: they are pods, and not shared."""
+    families = [":" in address for address in addresses]
+    pods = max(families.count(True), families.count(False), 0) > 1
+    return [Endpoint(address, target.port, shared=target.service and not pods) for address in addresses]
