@@ -6,6 +6,7 @@ What is made here is plain protobuf (tests/unit/wire compares the two), and what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 CHUNK_SIZE = 1024 * 1024
@@ -37,10 +38,11 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def encode_chunk(piece: int, offset: int, data: memoryview) -> bytes:
-    """A message with the data of `piece` from `offset`. `data` must be contiguous bytes; this is its one copy."""
-    header = b"\x08%b\x10%b\x1a%b" % (_varint(piece), _varint(offset), _varint(data.nbytes))
-    return b"".join((header, data))
+def encode_chunk(piece: int, offset: int, data: Sequence[memoryview]) -> bytes:
+    """A message with the data of `piece` from `offset`: runs of contiguous bytes, one after the other. This is their one copy."""
+    size = sum(run.nbytes for run in data)
+    header = b"\x08%b\x10%b\x1a%b" % (_varint(piece), _varint(offset), _varint(size))
+    return b"".join((header, *data))
 
 
 def encode_refusal(piece: int, refusal: int) -> bytes:

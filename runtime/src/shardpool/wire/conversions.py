@@ -10,13 +10,10 @@ from collections.abc import Iterable, Sequence
 
 from shardpool.errors import MismatchError
 from shardpool.model.catalog import DIGEST_SIZE, LARGEST_PIECE, SMALLEST_PIECE
+from shardpool.model.limits import DEFAULT_LIMITS
 from shardpool.swarm.state import PROTOCOL, Load, Party, PeerInfo, PeerUpdate, Phase
 from shardpool.wire import pool
 
-LARGEST_SHARD = 8 * 1024**4
-"""Bytes; a shard beyond this is refused before anything is allocated for it."""
-LARGEST_OUTLINE = 256 * 1024**2
-MOST_PIECES = LARGEST_SHARD // LARGEST_PIECE
 MOST_REGIONS = 65_536
 LARGEST_NIXL_METADATA = 16 * 1024**2
 MOST_TRANSPORTS = 8
@@ -162,10 +159,12 @@ def read_info(message: pool.StateResponse) -> PeerInfo:
         _require(count == size == shard == 0, "a shard's size but no outline")
         _require(not party.catalog_digest, "a catalog's digest but no outline")
     else:
-        _require(outline <= LARGEST_OUTLINE, f"an outline of {outline} bytes")
-        _require(shard <= LARGEST_SHARD, f"a shard of {shard} bytes")
+        _require(outline <= DEFAULT_LIMITS.encoded_bytes, f"an outline of {outline} bytes")
+        _require(shard <= DEFAULT_LIMITS.total_bytes, f"a shard of {shard} bytes")
         _require(SMALLEST_PIECE <= size <= LARGEST_PIECE and size & (size - 1) == 0, f"a piece size of {size} bytes")
-        _require(count == -(-shard // size) and count <= MOST_PIECES, f"{count} pieces of {size} in {shard} bytes")
+        _require(
+            count == -(-shard // size) and count <= DEFAULT_LIMITS.pieces, f"{count} pieces of {size} in {shard} bytes"
+        )
         _require(len(party.catalog_digest) == DIGEST_SIZE, "an outline but no catalog digest")
     _require(len(message.transports) <= MOST_TRANSPORTS, f"{len(message.transports)} transports")
     update = read_update(message.state, count)
