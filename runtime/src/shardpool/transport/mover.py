@@ -75,6 +75,9 @@ class PieceReader(Protocol):
     def abandon(self, piece: int) -> None:
         """Give a piece up: settled by `failed` with AbandonedError once no write can follow. A settled piece is no error."""
 
+    def set_rate_limit(self, rate_limit: int) -> None:
+        """From now on take at most so many bytes per second (0 is no limit), where the source cannot see to it itself."""
+
     def close(self) -> None:
         """Settle everything with AbandonedError, free what is held, join threads (bounded). `broken` does not follow. May be repeated."""
 

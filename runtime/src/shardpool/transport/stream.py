@@ -1,0 +1,232 @@
+"""Pieces over a gRPC stream: asked for ahead, written and hashed while the bytes are in the cache.
+
+The source sends pieces strictly in the order they were asked for, each in chunks of rising offset. Whatever else comes ends the read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import grpc
+from blake3 import blake3
+
+from shardpool.errors import AbandonedError, PeerUnreachableError, ShardpoolError, TransportError
+from shardpool.log import logger
+from shardpool.swarm.state import PeerInfo
+from shardpool.transport.failures import ProtocolError, from_rpc
+from shardpool.transport.mover import Grant, PieceReader, PieceSink
+from shardpool.wire import pool
+from shardpool.wire.chunk import LARGEST_CHUNK, Chunk, ChunkError, decode_chunk
+from shardpool.wire.descriptors import methods
+
+_LOG = logger(__name__)
+_READ_PIECES = methods(pool.DESCRIPTOR, "PoolService")["ReadPieces"]
+STEP = 256 * 1024
+"""Bytes that are written and hashed at once: few enough to stay in the cache, and to let an abandoned piece go soon."""
+_JOIN_SECONDS = 5.0
+
+
+class StreamMover:
+    """The `stream` transport's receiver."""
+
+    name = "stream"
+
+    def open(self, channel: grpc.Channel, info: PeerInfo, grant: Grant, sink: PieceSink) -> PieceReader:
+        """Begin to read over the link's own connection."""
+        return StreamReader(channel, info.party.endpoint or info.party.instance, grant, sink)
+
+    def close(self) -> None:
+        """Readers share nothing."""
+
+
+class _Read:
+    """A piece that was asked for. `received` counts what the source sent of it, also after it was abandoned."""
+
+    __slots__ = ("abandoned", "destination", "hasher", "length", "piece", "received", "run", "run_offset")
+
+    def __init__(self, piece: int, destination: Sequence[memoryview]) -> None:
+        self.piece = piece
+        self.destination = [view.cast("B") for view in destination if view.nbytes]
+        self.length = sum(view.nbytes for view in self.destination)
+        self.received = 0
+        self.run = 0
+        self.run_offset = 0
+        self.hasher = blake3()
+        self.abandoned = False
+
+
+class StreamReader:
+    """One ReadPieces call."""
+
+    def __init__(self, channel: grpc.Channel, peer: str, grant: Grant, sink: PieceSink) -> None:
+        self._peer = peer
+        self._grant = grant
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._asked = threading.Condition(self._lock)
+        self._to_send: deque[pool.ReadRequest] = deque()
+        self._reads: deque[_Read] = deque()
+        self._writing: _Read | None = None
+        self._closing = False
+        self._broken: TransportError | None = None
+        call = channel.stream_stream(
+            _READ_PIECES.path, request_serializer=_READ_PIECES.request.SerializeToString, response_deserializer=None
+        )
+        self._call: Any = call(self._requests())
+        self._thread = threading.Thread(target=self._receive, name="stream-reader", daemon=True)
+        self._thread.start()
+
+    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
+        """Ask for a piece behind those already asked for."""
+        read = _Read(piece, destination)
+        with self._lock:
+            error = AbandonedError(f"piece {piece}: the reader is closed") if self._closing else self._broken
+            if error is None:
+                self._reads.append(read)
+                self._ask(pool.ReadRequest(piece=piece))
+        if error is not None:
+            self._sink.failed(piece, error)
+
+    def abandon(self, piece: int) -> None:
+        """Let a piece go; the source is told, and what it still sends of it is thrown away."""
+        with self._lock:
+            read = next((read for read in self._reads if read.piece == piece and not read.abandoned), None)
+            if read is None:
+                return
+            read.abandoned = True
+            self._ask(pool.ReadRequest(piece=piece, cancel=True))
+            if read is self._writing:
+                return  # the receiving thread settles it after the step that it is in
+            read.destination = []
+        self._sink.failed(piece, _abandoned(piece))
+
+    def set_rate_limit(self, rate_limit: int) -> None:
+        """The source sends no faster than it will."""
+
+    def close(self) -> None:
+        """Cancel the call and settle what is left."""
+        with self._lock:
+            self._closing = True
+            self._asked.notify_all()
+        self._call.cancel()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_SECONDS)
+
+    def _ask(self, request: pool.ReadRequest) -> None:
+        self._to_send.append(request)
+        self._asked.notify_all()
+
+    def _requests(self) -> Iterator[pool.ReadRequest]:
+        """What gRPC sends; it waits for more until the reader ends."""
+        first = True
+        while True:
+            with self._lock:
+                self._asked.wait_for(lambda: self._to_send or self._closing or self._broken is not None)
+                if not self._to_send or self._closing or self._broken is not None:
+                    return
+                request = self._to_send.popleft()
+            if first:
+                request.lease_id, request.instance, first = self._grant.lease_id, self._grant.instance, False
+            yield request
+
+    def _receive(self) -> None:
+        """The receiving thread: nothing else writes to a destination."""
+        error: ShardpoolError
+        try:
+            for message in self._call:
+                self._take(decode_chunk(message))
+            error = PeerUnreachableError(f"{self._peer} ended the stream of pieces")
+        except (ChunkError, ProtocolError) as broken:
+            error = ProtocolError(f"{self._peer} sent what is not asked for: {broken}")
+        except grpc.RpcError as failure:
+            error = from_rpc(failure, self._peer, "reading pieces")
+        except Exception as failure:
+            _LOG.exception("reading pieces from %s", self._peer)
+            error = TransportError(f"reading pieces from {self._peer} failed: {failure}")
+        self._end(error if isinstance(error, TransportError) else TransportError(str(error)))
+
+    def _end(self, error: TransportError) -> None:
+        with self._lock:
+            closing = self._closing
+            self._broken = error
+            left = [read for read in self._reads if not read.abandoned]
+            self._reads.clear()
+            self._to_send.clear()
+            self._asked.notify_all()
+        self._call.cancel()
+        for read in left:
+            read.destination = []
+            self._sink.failed(read.piece, _abandoned(read.piece) if closing else error)
+        if not closing:
+            self._sink.broken(error)
+
+    def _take(self, chunk: Chunk) -> None:
+        """Accept the next message of the stream. Raises ProtocolError when it is not the one that must come."""
+        with self._lock:
+            if not self._reads:
+                raise ProtocolError(f"piece {chunk.piece} although none is asked for")
+            read = self._reads[0]
+        if chunk.piece != read.piece:
+            raise ProtocolError(f"piece {chunk.piece} where {read.piece} is due")
+        if chunk.refusal:
+            self._refused(read, chunk.refusal)
+            return
+        size = chunk.data.nbytes
+        if chunk.offset != read.received or not 0 < size <= min(read.length - read.received, LARGEST_CHUNK):
+            raise ProtocolError(
+                f"{size} bytes at {chunk.offset} of piece {read.piece}, {read.received} of {read.length} were there"
+            )
+        self._write(read, chunk.data)
+        read.received += size
+        done = read.received == read.length
+        with self._lock:
+            if done:
+                self._reads.popleft()
+            if read.abandoned:
+                return
+            if done:
+                read.destination = []
+        self._sink.progress(read.piece, size)
+        if done:
+            self._sink.landed(read.piece, read.hasher.digest())
+
+    def _refused(self, read: _Read, refusal: int) -> None:
+        with self._lock:
+            self._reads.popleft()
+            if read.abandoned:
+                return
+            read.destination = []
+        why = "does not hold it any more" if refusal == pool.REFUSAL_NOT_HELD else f"refuses it ({refusal})"
+        self._sink.failed(read.piece, TransportError(f"{self._peer} was asked for piece {read.piece} and {why}"))
+
+    def _write(self, read: _Read, data: memoryview) -> None:
+        """Copy into the destination and hash what is there, step by step; stops when the piece is abandoned."""
+        position = 0
+        while position < data.nbytes:
+            with self._lock:
+                if read.abandoned:
+                    return
+                self._writing = read
+            view = read.destination[read.run]
+            size = min(STEP, data.nbytes - position, view.nbytes - read.run_offset)
+            target = view[read.run_offset : read.run_offset + size]
+            target[:] = data[position : position + size]
+            read.hasher.update(target)
+            position += size
+            read.run_offset += size
+            if read.run_offset == view.nbytes:
+                read.run, read.run_offset = read.run + 1, 0
+            with self._lock:
+                self._writing = None
+                if not read.abandoned:
+                    continue
+                read.destination = []
+            self._sink.failed(read.piece, _abandoned(read.piece))
+            return
+
+
+def _abandoned(piece: int) -> AbandonedError:
+    return AbandonedError(f"piece {piece} was given up by this side")
