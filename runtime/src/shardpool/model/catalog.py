@@ -180,6 +180,10 @@ class Catalog:
 
         return decode(data, limits)
 
+    def remember_encoding(self, encoded: bytes) -> None:
+        """Spare `encode` the work where the (checked) encoding is at hand."""
+        self._cache["encoded"] = encoded
+
     def __eq__(self, other: object) -> bool:
         return self.encode() == other.encode() if isinstance(other, Catalog) else NotImplemented
 

@@ -155,7 +155,9 @@ def decode(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS
     files = _files(columns[0], columns[1], file_count, limits)
     extents = _extents(columns[2:5], files, size, whole_files=_LAYOUTS[layout] != "striped")
     tensors = _tensors(columns[5:], extents, limits)
-    return Catalog(_LAYOUTS[layout], world, rank, files, extents, tensors, piece_size)
+    catalog = Catalog(_LAYOUTS[layout], world, rank, files, extents, tensors, piece_size)
+    catalog.remember_encoding(bytes(view))  # only the one encoding of a content passes the checks above
+    return catalog
 
 
 def _files(paths: memoryview, sizes: memoryview, count: int, limits: Limits) -> tuple[FileEntry, ...]:
@@ -303,15 +305,16 @@ def _texts(blob: memoryview, count: int, longest: int, what: str) -> list[str]:
         return []
     if raw.count(b"\0") != count - 1:
         _refuse(f"has {raw.count(bytes(1)) + 1} {what} for {count}")
-    parts = raw.split(b"\0")
-    if not all(parts):
-        _refuse(f"has an empty one among its {what}")
-    if max(map(len, parts)) > longest:
-        _refuse(f"has one of {max(map(len, parts))} bytes among its {what}, more than {longest}")
     try:
-        return raw.decode().split("\0")
+        texts = raw.decode().split("\0")
     except UnicodeDecodeError as error:
         _refuse(f"has {what} that are not UTF-8: {error.reason} at byte {error.start}")
+    sizes = list(map(len, texts if raw.isascii() else raw.split(b"\0")))
+    if min(sizes) == 0:
+        _refuse(f"has an empty one among its {what}")
+    if max(sizes) > longest:
+        _refuse(f"has one of {max(sizes)} bytes among its {what}, more than {longest}")
+    return texts
 
 
 def _refuse(what: str) -> NoReturn:
