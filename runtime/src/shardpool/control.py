@@ -16,7 +16,6 @@ START = "start"  # rank, settings, staying
 SNAPSHOT = "snapshot"  # id
 SERVE = "serve"  # the directory is committed
 DRAIN = "drain"  # refuse new reads, finish the leased ones, leave
-REPAIR = "repair"  # paths: their bytes are not what was published; fetch them again
 
 # From a rank
 FILLING = "filling"  # port

@@ -7,27 +7,26 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from shardpool import control
-from shardpool.errors import ConfigurationError, DeadlineExceededError, IntegrityError, RankDiedError, ShardpoolError
+from shardpool.errors import ConfigurationError, DeadlineExceededError, RankDiedError, ShardpoolError
 from shardpool.http import StatusPages, StatusServer, Verdict
 from shardpool.identity import pool_identity
 from shardpool.log import logger
 from shardpool.metrics import Sample, render
 from shardpool.model.directory import ModelDirectory
-from shardpool.model.verify import verify_files
 from shardpool.rank_process import RankProcess
 from shardpool.settings import Settings
 
 LOG = logger(__name__)
 MOST_RESTARTS = 5  # of one rank in one life of the node; beyond it the pod ends and Kubernetes backs off
 RESTART_DELAYS = (0.0, 1.0, 2.0, 4.0, 8.0)
-REPAIRS = 1  # times that files which fail their published SHA-256 are fetched again
+LIVE_SECONDS = 2.0  # in which the main thread must answer /livez
 MARGIN_SECONDS = 10.0  # beyond a rank's own deadline before the node steps in
 
 
@@ -77,7 +76,6 @@ class Node:
         self._failure: ShardpoolError | None = None
         self._leaving = threading.Event()
         self._stop_signal = 0
-        self._repairs = 0
         self._committed = False
         self._started = time.monotonic()
         self._filled_after: float | None = None
@@ -141,8 +139,8 @@ class Node:
 
     def run(self) -> int:
         """Run to the end. Returns the exit code; raises the ShardpoolError that ended a load."""
-        self._directory.lock()
-        try:
+        with self._directory.lock():
+            self._directory.prepare(self.identity)
             pages = StatusPages(self._readyz, self._livez, self.status, self._metrics)
             server = StatusServer(self.settings.http_host, self.settings.http_port, pages) if self._staying else None
             previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -153,8 +151,6 @@ class Node:
                     signal.signal(number, handler)
                 if server is not None:
                     server.close()
-        finally:
-            self._directory.unlock()
 
     def _run(self) -> int:
         first = self.settings.global_first_rank
@@ -276,36 +272,16 @@ class Node:
 
     def _verify_and_commit(self) -> None:
         try:
-            published: dict[str, str] = {}
-            for rank in self._ranks:
-                published.update(rank.sha256)
-            wrong = verify_files(self._directory, published, stop=self._leaving) if published else []
-            if self._leaving.is_set():
-                return
-            if wrong:
-                self._events.put(lambda: self._repair(wrong))
-                return
-            self._directory.commit(self.identity)
+            catalogs = [catalog for rank in self._ranks if (catalog := self._directory.saved_catalog(rank.number))]
+            published = {path: sha256 for rank in self._ranks for path, sha256 in rank.sha256.items()}
+            if published and not self._directory.committed(self.identity.mx_source_id()):
+                self._directory.verify_files(catalogs, published)
+            self._directory.commit(self.identity.mx_source_id(), catalogs)
         except ShardpoolError as error:
             failure = error
             self._events.put(lambda: self._fail(failure))
         else:
             self._events.put(self._on_committed)
-
-    def _repair(self, wrong: Iterable[str]) -> None:
-        names = sorted(wrong)
-        self._repairs += 1
-        error = IntegrityError(
-            f"{', '.join(names[:5])} of {self.settings.directory} differ from the SHA-256 that the publisher states",
-            hint="a peer or the storage holds other bytes; the pieces were dropped",
-        )
-        if self._repairs > REPAIRS:
-            self._fail(error)
-            return
-        LOG.error("%s; fetching them again, from the seed", error.what)
-        for rank in self._ranks:
-            rank.stage = _Stage.FILLING
-            rank.process.send(control.REPAIR, paths=names)
 
     def _on_committed(self) -> None:
         self._committed = True
@@ -338,7 +314,12 @@ class Node:
         )
 
     def _livez(self) -> Verdict:
-        return Verdict(True, "alive")
+        """The thread of `run` answers; it never blocks for long."""
+        answered = threading.Event()
+        self._events.put(answered.set)
+        return (
+            Verdict(True, "alive") if answered.wait(LIVE_SECONDS) else Verdict(False, "the main thread does not answer")
+        )
 
     def _metrics(self) -> bytes:
         samples: list[Sample] = []
