@@ -199,7 +199,10 @@ class GrpcLink:
         """Forget an outstanding piece: whether it was abandoned, None if it was settled before."""
         with self._wake:
             self._used_at = time.monotonic()
-            return self._outstanding.pop(piece, None)
+            abandoned = self._outstanding.pop(piece, None)
+            if not self._outstanding:
+                self._wake.notify_all()  # the idle lease's time begins
+            return abandoned
 
     def _reader_broke(self, sink: _Sink, error: TransportError) -> None:
         with self._wake:
@@ -242,8 +245,8 @@ class GrpcLink:
         self._watcher.start()
         while True:
             with self._wake:
-                now = time.monotonic()
-                self._wake.wait_for(self._has_work, self._next_timer(now))
+                if not self._has_work():
+                    self._wake.wait(self._next_timer(time.monotonic()))
                 if self._closing:
                     return
                 outline, self._outline_wanted = self._outline_wanted, False

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from shardpool.errors import MismatchError
-from shardpool.model.catalog import DIGEST_SIZE, LARGEST_PIECE, SMALLEST_PIECE
+from shardpool.model.catalog import DIGEST_SIZE, LARGEST_PIECE
 from shardpool.model.limits import DEFAULT_LIMITS
 from shardpool.swarm.state import PROTOCOL, Load, Party, PeerInfo, PeerUpdate, Phase
 from shardpool.wire import pool
@@ -161,7 +161,7 @@ def read_info(message: pool.StateResponse) -> PeerInfo:
     else:
         _require(outline <= DEFAULT_LIMITS.encoded_bytes, f"an outline of {outline} bytes")
         _require(shard <= DEFAULT_LIMITS.total_bytes, f"a shard of {shard} bytes")
-        _require(SMALLEST_PIECE <= size <= LARGEST_PIECE and size & (size - 1) == 0, f"a piece size of {size} bytes")
+        _require(0 < size <= LARGEST_PIECE, f"a piece size of {size} bytes")
         _require(
             count == -(-shard // size) and count <= DEFAULT_LIMITS.pieces, f"{count} pieces of {size} in {shard} bytes"
         )
