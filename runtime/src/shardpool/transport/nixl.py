@@ -263,6 +263,11 @@ class NixlReader:
             self._orders.rate_limit = rate_limit
             self._wanted.notify()
 
+    @property
+    def under_way(self) -> int:
+        """Bytes that are asked for and have not landed."""
+        return self._bytes_under_way
+
     def close(self) -> None:
         """See `PieceReader`."""
         with self._wanted:
