@@ -138,13 +138,18 @@ def format_pattern(pattern: str, rank: int) -> str:
         fields = [
             (name, conversion) for _, name, _, conversion in string.Formatter().parse(pattern) if name is not None
         ]
-        if any(name != "rank" or conversion for name, conversion in fields):
-            raise ValueError(f"{{{next(name for name, c in fields if name != 'rank' or c)}}} is not a placeholder")
-        return pattern.format(rank=rank)
+        unknown = [name for name, conversion in fields if name != "rank" or conversion]
+        text = "" if unknown else pattern.format(rank=rank)
     except ValueError as error:
         raise ConfigurationError(
             f"pattern {pattern!r} cannot be used: {error}", hint="the only placeholder is {rank}"
         ) from error
+    if unknown:
+        raise ConfigurationError(
+            f"pattern {pattern!r} has a placeholder {unknown[0]!r} that is unknown",
+            hint="the only placeholder is {rank}",
+        )
+    return text
 
 
 def build_plan(
@@ -239,7 +244,7 @@ def build_plan(
             "port": topology.port_of(rank),
             "peersService": f"{service}-peers",
             "targetPort": topology.port_of(rank),
-            "podIndex": topology.pod_of(rank),
+            "podIndex": 0 if one_service or shape == "perRank" else topology.pod_of(rank),
         }
         for rank in range(world)
     ]

@@ -1,4 +1,4 @@
-"""What the rest of shardpool needs of the place where a shard's bytes lie."""
+"""What a checkpoint is read from, and what the rest of shardpool needs of the place where a shard's bytes lie."""
 
 from __future__ import annotations
 
@@ -14,6 +14,35 @@ class Region(NamedTuple):
     start: int
     length: int
     address: int
+
+
+class PublishedFile(Protocol):
+    """A file as its publisher lists it: what `shardpool.seed.base.SeedFile` is."""
+
+    @property
+    def path(self) -> str:
+        """Relative, POSIX."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def sha256(self) -> str:
+        """64 hex digits, or empty where it is not stated."""
+
+
+class Published(Protocol):
+    """What reading a checkpoint needs of a seed."""
+
+    def describe(self) -> str:
+        """One phrase for errors."""
+
+    def files(self) -> Sequence[PublishedFile]:
+        """Every file."""
+
+    def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
+        """Fill the whole buffer from `offset` of a file. Thread-safe."""
 
 
 class PieceStore(Protocol):

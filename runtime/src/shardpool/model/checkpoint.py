@@ -8,15 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from shardpool.errors import CheckpointError
+from shardpool.model.base import Published, PublishedFile
 from shardpool.model.limits import DEFAULT_LIMITS, Limits
 from shardpool.model.names import path_fault, shown, tree_fault
 from shardpool.model.safetensors import LENGTH_BYTES, Header, header_length, parse_header
-
-if TYPE_CHECKING:  # the model needs no more of a seed than its shape
-    from shardpool.seed.base import Seed, SeedFile
 
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
@@ -63,7 +61,7 @@ class Checkpoint:
         return {file.path: file.sha256 for file in self.files if file.sha256}
 
 
-def scan(seed: Seed, limits: Limits = DEFAULT_LIMITS, concurrency: int = 8) -> Checkpoint:
+def scan(seed: Published, limits: Limits = DEFAULT_LIMITS, concurrency: int = 8) -> Checkpoint:
     """Read and check the headers of a model.
 
     Args:
@@ -97,7 +95,7 @@ def scan(seed: Seed, limits: Limits = DEFAULT_LIMITS, concurrency: int = 8) -> C
     return checkpoint
 
 
-def _check_listing(listed: Sequence[SeedFile], seed: Seed, limits: Limits) -> None:
+def _check_listing(listed: Sequence[PublishedFile], seed: Published, limits: Limits) -> None:
     where = seed.describe()
     if not listed:
         _refuse(where, "has no files", "check the seed's path and revision")
@@ -117,7 +115,7 @@ def _check_listing(listed: Sequence[SeedFile], seed: Seed, limits: Limits) -> No
         _refuse(where, f"has files of {total} bytes in all, more than {limits.total_bytes}")
 
 
-def _read_header(seed: Seed, file: SeedFile, limits: Limits) -> Header:
+def _read_header(seed: Published, file: PublishedFile, limits: Limits) -> Header:
     prefix = bytearray(min(LENGTH_BYTES, file.size))
     if prefix:
         seed.read_into(file.path, 0, memoryview(prefix))
@@ -126,7 +124,7 @@ def _read_header(seed: Seed, file: SeedFile, limits: Limits) -> Header:
     return parse_header(data, file.path, file.size, limits)
 
 
-def _check_index(seed: Seed, file: SeedFile, headers: Mapping[str, Header]) -> None:
+def _check_index(seed: Published, file: PublishedFile, headers: Mapping[str, Header]) -> None:
     """Every tensor that the index names lies in the file that it names, and in no other file of the index."""
     if not 0 < file.size <= _LONGEST_INDEX:
         _refuse(file.path, f"is an index of {file.size} bytes, which is not 1 to {_LONGEST_INDEX}")

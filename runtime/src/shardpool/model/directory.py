@@ -18,9 +18,10 @@ import enum
 import filecmp
 import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +33,12 @@ from shardpool.model.files import FileLock, replace_file, store_error, sync_dire
 from shardpool.model.journal import Journal
 from shardpool.model.layout import rank_of_file
 from shardpool.model.names import STATE_SUFFIX, shown
-from shardpool.model.verify import files_that_differ
 from shardpool.retry import Backoff, retry
 
 _log = logger(__name__)
 _VERSION = 1
 _PATIENCE_SECONDS = 5.0
+_RANK_STATE = re.compile(r"(?:rank|common)-(\d+)(?:\.journal|\.catalog)?")
 _REMOVE = "remove it, or set another SHARDPOOL_DIRECTORY"
 
 
@@ -80,6 +81,10 @@ class ModelDirectory:
         self._owner.acquire()
         return self._owner
 
+    def unlock(self) -> None:
+        """Give the directory back. Idempotent."""
+        self._owner.release()
+
     def rank_lock(self, rank: int) -> FileLock:
         """Take one rank's part for this process; a context manager."""
         self._make_state()
@@ -87,8 +92,10 @@ class ModelDirectory:
         lock.acquire()
         return lock
 
-    def prepare(self, identity: SourceIdentity) -> None:
+    def prepare(self, identity: SourceIdentity, ranks: Iterable[int] | None = None) -> None:
         """Make sure that the directory is this identity's, finish or clean up what a killed run left.
+
+        The owner calls it, before ranks open their stores. What ranks other than `ranks` left is removed.
 
         What is committed under another identity, or was not made by shardpool, is refused by name and left alone; what
         another identity left unfinished is removed. Processes of a killed run get a moment to end.
@@ -120,6 +127,8 @@ class ModelDirectory:
                 self._finish(marker)
             for leftover in self.state.glob("*.tmp"):
                 leftover.unlink(missing_ok=True)
+            if ranks is not None:
+                self._keep_ranks(set(ranks))
 
     def committed(self, identity_id: str) -> bool:
         """Whether the final directory is complete, for the `mx_source_id` given. Raises StoreError when it is another's."""
@@ -175,49 +184,41 @@ class ModelDirectory:
         except OSError as error:
             raise store_error(error, path) from error
 
-    def verify_files(self, catalogs: Sequence[Catalog], sha256s: Mapping[str, str]) -> None:
-        """Compare whole files with the SHA-256 that their publisher states; for before `commit`.
+    def saved_catalogs(self) -> list[Catalog]:
+        """The outlines of all ranks that have one here, by rank."""
+        ranks = sorted(int(path.stem.removeprefix("rank-")) for path in self.state.glob("rank-*.catalog"))
+        return [catalog for rank in ranks if (catalog := self.saved_catalog(rank)) is not None]
 
-        Args:
-            catalogs: of every local rank.
-            sha256s: path to 64 hex digits; files that no catalog has are passed over.
-
-        Raises:
-            IntegrityError: names the files that differ. Their pieces are no longer recorded as verified.
-        """
-        places: dict[str, Path] = {}
-        for catalog in catalogs:
+    def places(self) -> dict[str, list[Path]]:
+        """Where each file of the saved outlines lies now: several places where ranks have a copy each."""
+        places: dict[str, list[Path]] = {}
+        for catalog in self.saved_catalogs():
             for entry in catalog.files:
-                places.setdefault(entry.path, self.file_path(catalog, entry))
-        bad = files_that_differ({path: (places[path], sha256) for path, sha256 in sha256s.items() if path in places})
-        if not bad:
-            return
-        for catalog in catalogs:
-            journal = self.journal(catalog)
-            for path in bad:
-                journal.forget(*pieces_of_file(catalog, path))
-            journal.close()
-        names = ", ".join(shown(path) for path in bad[:8]) + (f" and {len(bad) - 8} more" if len(bad) > 8 else "")
-        raise IntegrityError(
-            f"in {self.path}, {names} differ from the SHA-256 that their publisher states",
-            hint="their pieces are fetched again at the next start; if it comes again, a peer or the seed holds other bytes",
-        )
+                place = self.file_path(catalog, entry)
+                if place not in places.setdefault(entry.path, []):
+                    places[entry.path].append(place)
+        return places
 
-    def commit(self, identity_id: str, catalogs: Sequence[Catalog]) -> None:
+    def commit(self, identity: SourceIdentity, catalogs: Sequence[Catalog] | None = None) -> None:
         """Make the directory visible: complete, on disk, read-only. Does nothing when it is committed already.
 
         Args:
-            identity_id: the `mx_source_id` that `prepare` was called for.
-            catalogs: of every local rank, all of whose pieces are recorded as verified.
+            identity: whose the directory is.
+            catalogs: of every local rank; None for those that the ranks' stores have saved.
 
         Raises:
             StoreError: a piece or a file is missing, the directory is another identity's, or the volume fails.
         """
-        if self.committed(identity_id):
+        if self.committed(identity.mx_source_id()):
             return
-        marker = self._marker()
-        if marker is None or marker.mx_source_id != identity_id:
-            raise StoreError(f"{self.state} is not prepared for identity {identity_id}", hint="call prepare first")
+        marker = _Marker(identity.mx_source_id(), identity.canonical_json(), _Phase.COMMITTING)
+        known = self._marker()
+        if known is not None and known.mx_source_id != marker.mx_source_id:
+            difference = explain_difference(identity, known.identity)
+            raise StoreError(f"{self.state} is of another model ({difference})", hint="prepare the directory first")
+        catalogs = self.saved_catalogs() if catalogs is None else catalogs
+        if not catalogs:
+            raise StoreError(f"nothing was loaded into {self.tree}", hint="load first")
         for catalog in catalogs:
             missing = catalog.pieces - sum(piece < catalog.pieces for piece in self.journal(catalog).read())
             if missing:
@@ -229,7 +230,7 @@ class ModelDirectory:
         with _typed(self.path):
             self._join_common_files(catalogs)
             self._settle_tree({entry.path: entry.size for catalog in catalogs for entry in catalog.files})
-            self._write_marker(_Marker(marker.mx_source_id, marker.identity, _Phase.COMMITTING))
+            self._write_marker(marker)
             try:
                 os.rename(self.tree, self.path)
             except OSError as error:
@@ -381,6 +382,12 @@ class ModelDirectory:
             self.state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise store_error(error, error.filename or self.state) from error
+
+    def _keep_ranks(self, ranks: set[int]) -> None:
+        for path in self.state.iterdir():
+            match = _RANK_STATE.fullmatch(path.name)
+            if match and int(match[1]) not in ranks:
+                _remove_tree(path)
 
     def _empty_state(self) -> None:
         """Remove everything in the state but locks: those may be held, and hold nothing."""
