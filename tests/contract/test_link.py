@@ -136,7 +136,7 @@ def test_a_process_does_not_read_from_itself(shard: Shard, start_source: Start, 
     source = start_source(shard)
     error = connect(source.endpoint, source.state.party()).told.next("closed")[1]
     assert isinstance(error, MismatchError)
-    assert error.reason == "instance"
+    assert error.reason == "self"
 
 
 def test_a_full_source_says_when_to_come_back(shard: Shard, start_source: Start, connect: Connect) -> None:

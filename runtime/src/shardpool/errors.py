@@ -77,7 +77,7 @@ class StoreError(ShardpoolError):
 class MismatchError(ShardpoolError):
     """A peer is not of this pool.
 
-    `reason` is one of `identity`, `rank`, `catalog`, `protocol`, `instance`; it labels the metric of rejected peers.
+    `reason` is one of `identity`, `rank`, `catalog`, `protocol`, `instance`, `self`; it labels the metric of rejected peers.
     """
 
     exit_code = 7

@@ -17,7 +17,7 @@ from shardpool.wire.conversions import printable
 
 _DEFAULT_RETRY = 0.5
 _LONGEST_RETRY = 60.0
-_REASONS = ("identity", "rank", "catalog", "protocol", "instance")
+_REASONS = ("identity", "rank", "catalog", "protocol", "instance", "self")
 # What gRPC says when the bytes that came are not HTTP/2: another server listens on the port.
 _OTHER_PROTOCOL = (
     "http1",

@@ -200,9 +200,9 @@ def records_to_update(
 
 
 def difference(ours: Party, theirs: Party) -> MismatchError | None:
-    """Why two parties cannot share pieces: the first of protocol, instance, identity, rank, layout, catalog; None if they can."""
+    """Why two parties cannot share pieces: the first of self, protocol, identity, rank, layout, catalog; None if they can."""
     if ours.instance == theirs.instance:
-        return MismatchError("the peer is this process itself", reason="instance")
+        return MismatchError("the peer is this process itself", reason="self")
     if ours.protocol != theirs.protocol:
         return MismatchError(f"protocol: ours {ours.protocol}, theirs {theirs.protocol}", reason="protocol")
     if ours.mx_source_id != theirs.mx_source_id:

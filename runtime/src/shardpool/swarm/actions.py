@@ -1,0 +1,124 @@
+"""What the scheduler asks its driver to do. Links are known by the number that `Connect` gives them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from shardpool.discovery.base import Endpoint
+from shardpool.errors import ShardpoolError
+
+
+class Resolve(NamedTuple):
+    """List the pool's endpoints anew; answered by `Scheduler.listed`."""
+
+
+class Connect(NamedTuple):
+    """Open a link and call it `link`; answered by `opened` or `closed`."""
+
+    link: int
+    endpoint: Endpoint
+
+
+class Close(NamedTuple):
+    """End a link; answered by `failed` for what it still carries, then `closed`."""
+
+    link: int
+
+
+class RequestOutline(NamedTuple):
+    """Ask a link for the outline; answered by `planned` or `outline_refused`."""
+
+    link: int
+
+
+class Request(NamedTuple):
+    """Ask a link for a piece, into its place in the store or, where another transfer owns that place, into scratch memory."""
+
+    link: int
+    piece: int
+    scratch: bool
+
+
+class Abandon(NamedTuple):
+    """Give up a piece asked of a link; answered by `failed` (or `landed`) once nothing can write any more."""
+
+    link: int
+    piece: int
+
+
+class ReadSeed(NamedTuple):
+    """Read a piece from the seed; answered by `seed_landed` or `seed_failed`."""
+
+    piece: int
+    scratch: bool
+
+
+class Keep(NamedTuple):
+    """A piece is verified: `source` (a link, or `SEED`) brought it. From scratch memory it is copied to its place first.
+
+    The driver records it in the store and announces it.
+    """
+
+    piece: int
+    digest: bytes
+    source: int
+    scratch: bool
+
+
+class Discard(NamedTuple):
+    """A transfer's scratch memory is of no use any more."""
+
+    piece: int
+    source: int
+
+
+class Withdraw(NamedTuple):
+    """A held piece turned out to be wrong: announce that, and forget it."""
+
+    piece: int
+
+
+class Claim(NamedTuple):
+    """Announce the set of pieces (as bits) that are being read from the seed."""
+
+    pieces: int
+
+
+class Finish(NamedTuple):
+    """The load is over: complete (None), or failed with an error."""
+
+    error: ShardpoolError | None
+
+
+Action: TypeAlias = (
+    Resolve
+    | Connect
+    | Close
+    | RequestOutline
+    | Request
+    | Abandon
+    | ReadSeed
+    | Keep
+    | Discard
+    | Withdraw
+    | Claim
+    | Finish
+)
+SEED = -1  # the seed, where a link's number is expected
+
+__all__ = [
+    "SEED",
+    "Abandon",
+    "Action",
+    "Claim",
+    "Close",
+    "Connect",
+    "Discard",
+    "Finish",
+    "Keep",
+    "ReadSeed",
+    "Request",
+    "RequestOutline",
+    "Resolve",
+    "Withdraw",
+]

@@ -1,0 +1,55 @@
+"""What a load may be told. Times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardpool.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmOptions:
+    """Bounds and habits of one load.
+
+    Args:
+        seed_concurrency: reads from the seed under way at once.
+        seed_readers: how many replicas may read the seed at once; 0 is no limit.
+        content_digest: pinned content digest (32 bytes), or empty.
+        stall_seconds: a transfer without progress for so long is given up.
+        wait_for_peers_seconds: without a seed, how long nothing useful may be found before the load fails.
+        round_seconds: pause before every known endpoint is tried once more; doubles up to `longest_round_seconds`, +- a quarter.
+        settle_seconds: how long the first read from the seed waits for a first look at the pool.
+        takeover_seconds: how long the share of a member that cannot be seen may lie before the next in line looks for that member.
+        window: pieces under way at once, before the measured speed asks for more.
+        sources: how many sources are read from at once.
+        longest_wake: the scheduler wants to be called at least so often.
+    """
+
+    seed_concurrency: int = 4
+    seed_readers: int = 0
+    content_digest: bytes = b""
+    stall_seconds: float = 10.0
+    wait_for_peers_seconds: float = 30.0
+    round_seconds: float = 0.5
+    longest_round_seconds: float = 5.0
+    settle_seconds: float = 3.0
+    takeover_seconds: float = 3.0
+    window: int = 12
+    sources: int = 6
+    longest_wake: float = 1.0
+
+    @classmethod
+    def of(cls, settings: Settings, rank: int = 0) -> SwarmOptions:
+        """The options of a global rank. A content digest is pinned for the pod's first rank only."""
+        pinned = settings.content_digest if rank == settings.global_first_rank else ""
+        return cls(
+            seed_concurrency=settings.seed_concurrency,
+            seed_readers=settings.seed_readers,
+            content_digest=bytes.fromhex(pinned),
+            stall_seconds=settings.stall_seconds,
+            wait_for_peers_seconds=settings.wait_for_peers_seconds,
+            round_seconds=max(0.05, settings.source_backoff_seconds),
+        )
+
+
+__all__ = ["SwarmOptions"]

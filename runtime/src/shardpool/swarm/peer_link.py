@@ -1,0 +1,89 @@
+"""What the scheduler knows of one linked peer."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from shardpool.swarm.peer_table import Candidate
+from shardpool.swarm.state import Load, PeerInfo, Phase
+
+_WEIGHT = 0.3  # of the newest measurement in a running mean
+
+
+@dataclass(slots=True)
+class PeerLink:
+    """A link, from the request to connect until it is closed.
+
+    Pieces are sets of bits. `mask`: announced with the agreed digest; `usable`: those of them that may be asked for;
+    `odd`: announced with another digest; `ripe`: have been on offer for long enough that they are not left to their first receiver.
+    """
+
+    number: int
+    candidate: Candidate
+    info: PeerInfo | None = None
+    phase: Phase = Phase.FILLING
+    load: Load = field(default_factory=Load)
+    reads_seed: bool = False
+    generation: int = 0
+    mask: int = 0
+    usable: int = 0
+    odd: dict[int, bytes] = field(default_factory=dict)
+    claims: int = 0
+    claimed_at: float = 0.0
+    ripe: int = 0
+    unripe: deque[tuple[float, int]] = field(default_factory=deque)
+    outstanding: dict[int, None] = field(default_factory=dict)  # pieces in the order they were asked for
+    busy_until: float = 0.0
+    last_progress: float = 0.0
+    last_landed: float = 0.0
+    rate: float = 0.0  # bytes per second while something was asked for; 0: not measured yet
+    wait: float = 0.0  # seconds from asking to landing, running mean
+    landed: int = 0  # bytes
+    failures: int = 0  # in a row
+    closing: bool = False
+    alias: bool = False  # leads to this replica itself, or to a peer that is linked already
+    reason: str = ""
+
+    @property
+    def instance(self) -> str:
+        """The peer's instance; empty until it answered."""
+        return self.info.party.instance if self.info else ""
+
+    @property
+    def name(self) -> str:
+        """How logs and errors call the peer."""
+        return self.candidate.endpoint.target
+
+    @property
+    def member(self) -> str:
+        """The peer's key among the members of the pool."""
+        return (self.info.party.endpoint if self.info else "") or self.name
+
+    @property
+    def crowded(self) -> bool:
+        """The peer is complete and others read from it: fillers come first."""
+        others = self.load.readers - (1 if self.outstanding else 0)
+        return self.phase is Phase.READY and others > 0
+
+    def offers(self, now: float, pieces: int) -> None:
+        """The peer began to offer a set of pieces."""
+        self.unripe.append((now, pieces))
+
+    def ripen(self, now: float, patience: float) -> None:
+        """Let what was offered `patience` seconds ago become ripe."""
+        while self.unripe and self.unripe[0][0] + patience <= now:
+            self.ripe |= self.unripe.popleft()[1]
+
+    def measured(self, now: float, asked: float, length: int) -> None:
+        """A piece of `length` bytes landed that was asked for at `asked`."""
+        busy = max(now - max(asked, self.last_landed), 1e-6)
+        rate, wait = length / busy, now - asked
+        self.rate = rate if not self.rate else self.rate + _WEIGHT * (rate - self.rate)
+        self.wait = wait if not self.wait else self.wait + _WEIGHT * (wait - self.wait)
+        self.last_landed = self.last_progress = now
+        self.landed += length
+        self.failures = 0
+
+
+__all__ = ["PeerLink"]

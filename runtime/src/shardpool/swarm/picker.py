@@ -1,0 +1,169 @@
+"""Which piece to ask which peer for next.
+
+Rarest first, with three amendments. A *scarce* piece (on offer at one place only, or at complete replicas only) is left to the member
+that owns it by rendezvous until it has been on offer for a while: the single source then sends each piece once, and the first
+receivers pass it on. Complete replicas that others read from come last while fillers can serve. Few sources are read from at once, the
+ones that are expected to deliver first, so that a piece arrives soon and can be passed on.
+"""
+
+from __future__ import annotations
+
+import random
+
+from shardpool.swarm.bits import pick
+from shardpool.swarm.options import SwarmOptions
+from shardpool.swarm.peer_link import PeerLink
+from shardpool.swarm.state import Phase
+from shardpool.swarm.view import View
+
+_DEPTH = 2  # pieces asked of one source at once: one being sent, one waiting its turn
+_DEEPEST = 16
+_BUFFERED_SECONDS = 0.02  # what is asked of one source covers so much time at its measured rate
+_LAGGING = 4.0  # times the typical wait: such a transfer occupies no place in the window
+_FIRST_PATIENCE = 0.05
+
+
+def depth(view: View, link: PeerLink) -> int:
+    """How many pieces to ask of a source at once."""
+    if not link.rate:
+        return _DEPTH
+    return min(_DEEPEST, _DEPTH + int(_BUFFERED_SECONDS * link.rate / max(1, view.plan.length(0))))
+
+
+def patience(view: View, link: PeerLink) -> float:
+    """Seconds for which a scarce piece of this source is left to its owner."""
+    return 2 * (link.wait or view.typical_wait) or _FIRST_PATIENCE
+
+
+class Picker:
+    """Chooses requests for one dispatch; made anew each time, for `now`."""
+
+    def __init__(self, view: View, options: SwarmOptions, rng: random.Random, now: float) -> None:
+        self._view = view
+        self._rng = rng
+        self._now = now
+        self._room = 0
+        self._order: list[PeerLink] = []
+        self._depths: dict[int, int] = {}
+        lagging = _LAGGING * view.typical_wait if view.typical_wait else float("inf")
+        counted, busy = 0, set()
+        deeper = 0
+        for link in view.links.values():
+            if not link.outstanding:
+                continue
+            current = False
+            for piece in link.outstanding:
+                transfer = view.transfers.get(link.number, piece)
+                if transfer is not None and not transfer.given_up and now - transfer.asked <= lagging:
+                    counted += 1
+                    current = True
+            if current:
+                busy.add(link.number)
+            deeper += depth(view, link) - _DEPTH
+        self._room = options.window + deeper - counted
+        self._sources = options.sources - len(busy)
+        self._busy = busy
+
+    def choose(self) -> list[tuple[PeerLink, int]]:
+        """Requests to make now."""
+        view = self._view
+        want = view.want()
+        if self._room <= 0 or not want:
+            return []
+        self._rank(want)
+        chosen: list[tuple[PeerLink, int]] = []
+        while self._room > 0 and self._order and want:
+            found = self._next(want)
+            if found is None:
+                break
+            link, piece = found
+            chosen.append(found)
+            want &= ~(1 << piece)
+            self._take(link)
+        return chosen
+
+    def _rank(self, want: int) -> None:
+        """Order the sources by when they are expected to deliver one more piece."""
+        keyed: list[tuple[bool, float, int, PeerLink]] = []
+        slowest = 0.0
+        for link in self._view.links.values():
+            if not link.usable & want or not self._open(link):
+                continue
+            cost = self._cost(link)
+            keyed.append((link.crowded, cost, link.number, link))
+            if link.number in self._busy:
+                slowest = max(slowest, cost)
+        if self._sources <= 0:
+            keyed = [entry for entry in keyed if entry[2] in self._busy or entry[1] < slowest / 3]
+        keyed.sort()
+        self._order = [entry[3] for entry in keyed]
+
+    def _open(self, link: PeerLink) -> bool:
+        if link.closing or link.phase is Phase.DRAINING or link.busy_until > self._now:
+            return False
+        limit = self._depths.get(link.number)
+        if limit is None:
+            limit = self._depths[link.number] = depth(self._view, link) - len(link.outstanding)
+        return limit > 0
+
+    def _cost(self, link: PeerLink) -> float:
+        rate = link.rate or self._view.best_rate or 1.0
+        crowd = link.load.readers / link.load.max_readers if link.load.max_readers and not link.outstanding else 0.0
+        return (len(link.outstanding) + 1) * (1 + crowd) * (0.9 + 0.2 * self._rng.random()) / rate
+
+    def _next(self, want: int) -> tuple[PeerLink, int] | None:
+        view = self._view
+        levels = view.available.levels
+        scarce = min(max(1, view.ready_links), len(levels) - 1)
+        # What this replica owns of what is scarce: nobody else is to take it from there.
+        for level in range(1, scarce + 1):
+            own = levels[level] & want & view.own
+            if own:
+                found = self._at(own, crowded=True)
+                if found:
+                    return found
+        # Then the rarest first, from whoever is not needed more by others.
+        for level in range(1, len(levels)):
+            pieces = levels[level] & want
+            if pieces:
+                if level <= scarce and view.ready_links:
+                    continue
+                found = self._at(pieces, crowded=False, ripe=level <= scarce)
+                if found:
+                    return found
+        # Then anything that has been on offer for long enough, from anybody.
+        for level in range(1, len(levels)):
+            pieces = levels[level] & want
+            if pieces:
+                found = self._at(pieces, crowded=True, ripe=level <= scarce)
+                if found:
+                    return found
+        return None
+
+    def _at(self, pieces: int, *, crowded: bool, ripe: bool = False) -> tuple[PeerLink, int] | None:
+        for link in self._order:
+            if link.crowded and not crowded:
+                continue
+            offered = link.usable & pieces
+            if offered and ripe:
+                link.ripen(self._now, patience(self._view, link))
+                offered &= link.ripe
+            if offered:
+                return link, pick(offered, self._rng.randrange(self._view.plan.pieces))
+        return None
+
+    def _take(self, link: PeerLink) -> None:
+        self._room -= 1
+        self._depths[link.number] -= 1
+        order = self._order
+        order.remove(link)
+        if link.number not in self._busy:
+            self._busy.add(link.number)
+            self._sources -= 1
+            if self._sources <= 0:
+                self._order = order = [other for other in order if other.number in self._busy]
+        if self._depths[link.number] > 0:
+            order.append(link)
+
+
+__all__ = ["Picker", "depth", "patience"]

@@ -1,0 +1,124 @@
+"""Which pieces this replica reads from the seed, so that the pool as a whole reads each piece once.
+
+Rendezvous hashing over the live members says who reads what. Members are the linked fillers that can read the seed, and in a pool too
+large to be linked in full also the listed endpoints that are not known to be dead: the list is what every member shares. What a peer
+holds, or claims to be reading, is left to it. The own share is read surest first: the pieces that the fewest unseen members could
+still win, which keeps double reads rare while members see different lists.
+
+Three things keep a share from lying about:
+- A dead member's share falls to the next in line as soon as the link breaks or the dial fails.
+- Whoever has read its own share helps linked members with theirs, next in line first.
+- In a large pool the owner may be a stranger. After `takeover_seconds` times its place in line a member looks for the owner by dialling
+  it: an owner that answers is one more source, one that does not is dead.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from shardpool.swarm.bits import members, pick
+from shardpool.swarm.options import SwarmOptions
+from shardpool.swarm.rendezvous import key
+from shardpool.swarm.view import View
+
+_SAMPLES = 8  # pieces of others that are looked at for each read that could be started
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to do about the seed now: a piece to read, or a member to look for, or neither; `looked` at the shares of others."""
+
+    piece: int | None = None
+    look_for: str = ""
+    looked: bool = False
+
+
+class SeedShare:
+    """Decides reads from the seed for one replica."""
+
+    def __init__(self, view: View, options: SwarmOptions, rng: random.Random, started: float) -> None:
+        self._view = view
+        self._options = options
+        self._rng = rng
+        self._order: list[int] = []
+        self._version = (0, -1)
+        self._bits = 0
+        self._eligible = True
+        self.calm_since = started  # the last time that the pool lost a member
+        self.typical_read = 0.0  # seconds of one read, running mean
+
+    def set_members(self, fillers: set[str], readers: set[str]) -> None:
+        """Who fills (`fillers`), and who of the pool can read the seed (`readers`), without this replica."""
+        view = self._view
+        view.firsts.update(fillers)
+        limit = self._options.seed_readers
+        if not limit:
+            return
+        elected = sorted(readers | {view.me}, key=key)[:limit]
+        self._eligible = view.me in elected
+        view.readers.update(elected)
+
+    @property
+    def claim_patience(self) -> float:
+        """Seconds after which a claim that brought nothing is not respected any more."""
+        return max(self._options.stall_seconds, 8 * self.typical_read)
+
+    def next(self, now: float, idle: bool, others: bool) -> Reading:
+        """What to read next. `idle`: peers have nothing to offer either; `others`: also look at what is not this replica's share."""
+        view = self._view
+        orphans = view.need & view.available.absent & ~view.digests.doubt
+        if not orphans:
+            return Reading()
+        orphans &= ~view.claimed(now, self.claim_patience)
+        if not orphans:
+            return Reading()
+        if self._eligible:
+            self._refresh()
+            if orphans & self._bits:
+                return Reading(piece=self._surest(orphans))
+        return self._of_others(orphans, now, idle) if others else Reading()
+
+    def _refresh(self) -> None:
+        shares = self._view.readers
+        version = (id(shares), shares.version)
+        if self._version != version:
+            self._version = version
+            self._order = shares.owned()
+            self._bits = self._view.bits_of(self._order)
+
+    def _surest(self, orphans: int) -> int:
+        view = self._view
+        for group in self._order:
+            found = view.pieces_of(group) & orphans
+            if found:
+                return pick(found, 0)
+        raise AssertionError("the own share has a piece that none of its groups has")
+
+    def _of_others(self, orphans: int, now: float, idle: bool) -> Reading:
+        view, shares = self._view, self._view.readers
+        linked = {link.member for link in view.links.values() if link.info and not link.closing}
+        waited = now - self.calm_since
+        takeover = self._options.takeover_seconds
+        for _ in range(_SAMPLES):
+            piece = pick(orphans, self._rng.randrange(view.plan.pieces))
+            leaders = shares.leaders(view.group_of(piece))
+            place = leaders.index(view.me) if view.me in leaders else len(leaders)
+            above = [name for name in leaders[:place] if name != view.me]
+            strangers = [name for name in above if name not in linked]
+            if not strangers:
+                if self._eligible and (place <= 1 or (idle and waited >= takeover)):
+                    return Reading(piece=piece, looked=True)
+                if idle and waited >= takeover * (1 + place):
+                    return Reading(piece=piece, looked=True)
+            elif waited >= takeover * place or (idle and waited >= takeover * len(leaders)):
+                return Reading(look_for=strangers[0], looked=True)
+        return Reading(looked=True)
+
+    def disputed(self) -> int | None:
+        """A piece in doubt that the seed has to decide next."""
+        doubt = self._view.digests.doubt
+        return next(iter(members(doubt)), None) if doubt else None
+
+
+__all__ = ["Reading", "SeedShare"]
