@@ -5,6 +5,8 @@ Every error says what went wrong, where, and what to do next. `str(error)` is on
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 
 class ShardpoolError(Exception):
     """Base of every error that shardpool raises on purpose.
@@ -85,6 +87,37 @@ class MismatchError(ShardpoolError):
     def __init__(self, what: str, *, reason: str, hint: str = "") -> None:
         super().__init__(what, hint=hint)
         self.reason = reason
+
+
+class TensorMismatchError(MismatchError):
+    """A ModelExpress source has other tensors than were asked for.
+
+    `missing` are those that it has not, `unknown` those that nobody asked for, `differing` those of another size or dtype, by name with
+    the difference.
+    """
+
+    _SHOWN = 20
+
+    def __init__(
+        self, where: str, *, missing: tuple[str, ...], unknown: tuple[str, ...], differing: Mapping[str, str]
+    ) -> None:
+        self.missing, self.unknown, self.differing = missing, unknown, dict(differing)
+        parts = [
+            self._listed("missing", missing),
+            self._listed("unknown", unknown),
+            self._listed("differing", [f"{name} ({why})" for name, why in differing.items()]),
+        ]
+        super().__init__(
+            f"{where} has other tensors: {'; '.join(part for part in parts if part)}",
+            reason="tensors",
+            hint="compare model, revision and topology of the two ends",
+        )
+
+    def _listed(self, what: str, names: Sequence[str]) -> str:
+        if not names:
+            return ""
+        rest = len(names) - self._SHOWN
+        return f"{len(names)} {what}: {', '.join(names[: self._SHOWN])}{f' and {rest} more' if rest > 0 else ''}"
 
 
 class RankDiedError(ShardpoolError):

@@ -24,6 +24,7 @@ from shardpool.swarm.state import PeerInfo
 from shardpool.transport.mover import Grant, NixlOffer, PieceSink
 from shardpool.transport.nixl_agent import Agent, Run, fits_memory, prepare_environment, unique_name
 from shardpool.transport.pacing import Pace
+from shardpool.transport.slices import cut, joined
 
 if TYPE_CHECKING:
     import grpc
@@ -35,7 +36,6 @@ IDLE_POLLS = 8
 ABANDON_SECONDS = 0.25
 """How long reads of an abandoned piece may still complete by themselves, before the whole agent is dropped for them."""
 JOIN_SECONDS = 30.0
-MOST_RUNS_A_SLICE = 256
 
 
 class NixlMover:
@@ -179,12 +179,6 @@ def _confirm(channel: grpc.Channel, grant: Grant, deadline: float) -> None:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise PeerUnreachableError(f"the source left while NIXL connected: {error.details()}") from None
         raise LeaseError(f"the lease is not of the source that NIXL reached: {error.details()}") from None
-
-
-@dataclass(slots=True)
-class _Slice:
-    runs: list[Run]
-    length: int
 
 
 @dataclass(slots=True)
@@ -366,7 +360,7 @@ class NixlReader:
             self._sink.landed(order.number, None)
             return
         try:
-            order.registration = self._agent.register([(run.local, run.length) for run in _joined(order.runs)])
+            order.registration = self._agent.register([(run.local, run.length) for run in joined(order.runs)])
         except TransportError as error:
             order.keep.clear()
             self._sink.failed(order.number, error)
@@ -412,12 +406,12 @@ class NixlReader:
                     return started
                 if self._pace.wait(min(size, sum(run.length for run in piece.runs)), now) > 0:
                     return started
-                cut = _cut(piece.runs, size)
-                handle = self._agent.read(self._remote, cut.runs)
-                self._pace.take(cut.length, now)
-                self._reads[handle] = (piece, cut.length)
+                taken = cut(piece.runs, size)
+                handle = self._agent.read(self._remote, taken.runs)
+                self._pace.take(taken.length, now)
+                self._reads[handle] = (piece, taken.length)
                 piece.under_way += 1
-                self._bytes_under_way += cut.length
+                self._bytes_under_way += taken.length
                 started = True
         return started
 
@@ -463,31 +457,6 @@ class NixlReader:
         elif self._broken is None:
             self._broken = error
             self._sink.broken(error)
-
-
-def _joined(runs: Sequence[Run] | deque[Run]) -> list[Run]:
-    """Runs of local memory to register: those that touch become one."""
-    joined: list[Run] = []
-    for run in runs:
-        if joined and joined[-1].local + joined[-1].length == run.local:
-            joined[-1] = Run(joined[-1].local, 0, joined[-1].length + run.length)
-        else:
-            joined.append(run)
-    return joined
-
-
-def _cut(runs: deque[Run], size: int) -> _Slice:
-    """Take the next `size` bytes, or fewer where they are many small runs."""
-    taken: list[Run] = []
-    length = 0
-    while runs and length < size and len(taken) < MOST_RUNS_A_SLICE:
-        run = runs.popleft()
-        here = min(run.length, size - length)
-        if here < run.length:
-            runs.appendleft(Run(run.local + here, run.remote + here, run.length - here, run.device))
-        taken.append(Run(run.local, run.remote, here, run.device))
-        length += here
-    return _Slice(taken, length)
 
 
 __all__ = ["NixlMover", "NixlReader"]

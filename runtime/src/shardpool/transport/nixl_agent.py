@@ -287,11 +287,29 @@ class Agent:
 
     # Reads
 
-    def read(self, remote: str, runs: Sequence[Run]) -> int:
-        """Start reading runs from a source. Returns a handle for `finished` and `release`."""
+    def memory_of(self, remote: str, run: Run) -> str:
+        """The kind of memory in which a source registered a run: `DRAM` (host) or `VRAM` (device).
+
+        Raises:
+            TransportError: it did not register the run.
+        """
+        bindings = self._library.bindings
+        for memory, kind in _kinds(bindings).items():
+            wanted = bindings.nixlXferDList(kind, [(run.remote, run.length, run.device)])
+            try:
+                if self._agent.checkRemoteMD(remote, wanted) == bindings.NIXL_SUCCESS:
+                    return memory
+            except self._library.errors:
+                continue  # "not of this kind" is told as an error
+        raise TransportError(f"the source did not register {run.length} bytes at {run.remote:#x}")
+
+    def read(self, remote: str, runs: Sequence[Run], memory: str = "DRAM") -> int:
+        """Start reading runs from a source, out of one kind of memory there. Returns a handle for `finished` and `release`."""
         bindings = self._library.bindings
         ours = bindings.nixlXferDList(bindings.DRAM_SEG, [(run.local, run.length, 0) for run in runs])
-        theirs = bindings.nixlXferDList(bindings.DRAM_SEG, [(run.remote, run.length, run.device) for run in runs])
+        theirs = bindings.nixlXferDList(
+            _kinds(bindings)[memory], [(run.remote, run.length, run.device) for run in runs]
+        )
         handle = int(
             self._try(
                 "read cannot be prepared",
@@ -355,6 +373,10 @@ class Agent:
             call(*arguments)
         except self._library.errors as error:
             LOG.debug("NIXL teardown: %s", _text(error))
+
+
+def _kinds(bindings: Any) -> dict[str, Any]:
+    return {"DRAM": bindings.DRAM_SEG, "VRAM": bindings.VRAM_SEG}
 
 
 def _text(error: Exception) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 from collections.abc import Sequence
 
-from shardpool.errors import TransportError
+from shardpool.errors import ConfigurationError, TransportError
 from shardpool.log import logger
 from shardpool.transport.mover import NixlOffer, OfferedRegion
 from shardpool.transport.nixl_agent import Agent, prepare_environment, unique_name
@@ -30,6 +31,7 @@ class NixlSource:
 
     Raises:
         TransportError: NIXL cannot be used here, or the memory cannot be registered.
+        ConfigurationError: the listener is asked for, and the address is no IPv4 address that receivers could dial.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class NixlSource:
             OfferedRegion(start, length, place, DEVICE) for start, length, place in sorted(regions) if length
         )
         _check(self._regions)
+        if listen_port is not None:
+            _check_address(address)
         prepare_environment(address)
         self._lock = threading.Lock()
         self._offer: NixlOffer | None = None
@@ -81,6 +85,16 @@ def _check(regions: Sequence[OfferedRegion]) -> None:
         if region.start < end or region.address <= 0:
             raise ValueError(f"regions overlap or have no address at byte {region.start} of the shard")
         end = region.start + region.length
+
+
+def _check_address(address: str) -> None:
+    try:
+        ipaddress.IPv4Address(address)
+    except ValueError:
+        raise ConfigurationError(
+            f"NIXL's listener cannot be told to receivers as {address!r}",
+            hint="set MX_WORKER_HOST to this pod's IPv4 address, or SHARDPOOL_NIXL_LISTENER=false",
+        ) from None
 
 
 def _blocks(regions: Sequence[OfferedRegion]) -> list[tuple[int, int]]:
