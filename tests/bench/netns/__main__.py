@@ -1,0 +1,97 @@
+"""`python -m netns`: run the bench, or write its pages anew from the results of the last run."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from netns.contenders import CONTENDERS
+from netns.machine import BenchError
+from netns.plan import STARTS, Plan
+from netns.play import FAULTS
+
+DOCUMENTS = Path(__file__).resolve().parents[3] / "docs" / "benchmarks"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part)
+
+
+def _names(known: list[str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(part for part in text.split(",") if part)
+        if unknown := set(names) - set(known):
+            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="netns", description=__doc__)
+    parser.add_argument("--receivers", type=_numbers, default=(1, 2, 4, 8, 16), help="how many, comma-separated")
+    parser.add_argument("--starts", type=_names(list(STARTS)), default=STARTS, help=", ".join(STARTS))
+    parser.add_argument(
+        "--contenders", type=_names(list(CONTENDERS)), default=tuple(CONTENDERS), help=", ".join(CONTENDERS)
+    )
+    parser.add_argument(
+        "--faults", type=_names(list(FAULTS)), default=tuple(FAULTS), help=", ".join(FAULTS) + '; "" for none'
+    )
+    parser.add_argument("--count", type=int, default=5, help="plays of each; the tables show medians")
+    parser.add_argument("--rate", type=float, default=100.0, help="megabits a second of each link, each way")
+    parser.add_argument("--size", type=int, default=64, help="MiB of the model")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm"), help="for models and logs; memory, so that no disk is measured"
+    )
+    parser.add_argument("--output", type=Path, default=DOCUMENTS, help="folder of swarm.json, its tables and plots")
+    parser.add_argument("--time-limit", type=float, default=4 * 3600, help="seconds for the whole run")
+    parser.add_argument("--keep-logs", type=Path, help="folder to which the processes' logs are copied")
+    parser.add_argument("--report-only", action="store_true", help="tables and plots from the swarm.json that is there")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit code 0: measured and valid; 1: could not measure; 3: measured, but the control says that it is invalid."""
+    options = arguments()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if not options.report_only:
+            from netns.run import run
+
+            run(
+                Plan(
+                    receivers=options.receivers,
+                    starts=options.starts,
+                    contenders=options.contenders,
+                    faults=options.faults,
+                    count=options.count,
+                    rate=options.rate,
+                    size=options.size << 20,
+                    work=options.work,
+                    output=options.output,
+                    time_limit=options.time_limit,
+                    keep_logs=options.keep_logs,
+                )
+            )
+        from netns.report import write
+
+        return 0 if write(options.output) else 3
+    except BenchError as error:
+        print(f"bench-swarm: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bench-swarm: interrupted; what it had made is removed", file=sys.stderr)
+        return 130
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

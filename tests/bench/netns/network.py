@@ -1,0 +1,216 @@
+"""Hosts on a switch: one namespace each, every link shaped by htb on both ends.
+
+Nothing is made in the machine's own namespace: the bridge lives in a namespace of its own, so that neither the machine's firewall nor its
+addresses have a say, and removing the namespaces removes everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from netns.machine import BenchError, command
+
+PREFIX = "spswarm"
+MTU = 9000  # as in most data centres; 99.3 % of the shaped rate is payload
+QUEUE_BYTES = 256 * 1024  # a FIFO per port: 20 ms at 100 Mbit/s
+BURST_BYTES = 64 * 1024
+SUBNET = "10.77.0"
+# The one of these that the kernel permits in a namespace; the same for every contender.
+CONGESTION_CONTROLS = ("cubic", "reno")
+END_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """A namespace with one interface, `eth0`; `port` is the other end of its cable, in the switch's namespace."""
+
+    number: int
+    namespace: str
+    address: str
+    port: str
+
+
+class Network:
+    """`count` hosts whose links carry `rate` megabits a second each way.
+
+    Use as a context manager: leaving ends every process in the namespaces and removes them.
+    """
+
+    def __init__(self, count: int, rate: float) -> None:
+        base = f"{PREFIX}-{os.getpid()}"
+        self.rate = rate
+        self.switch = f"{base}-switch"
+        self.hosts = [
+            Host(number, f"{base}-{number}", f"{SUBNET}.{number + 1}", f"port{number}") for number in range(count)
+        ]
+        self.congestion_control = ""
+        self._anchor: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Network:
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what runs in the namespaces and remove them. May be called again."""
+        for namespace in [host.namespace for host in self.hosts] + [self.switch]:
+            _remove(namespace)
+        if self._anchor is not None:
+            self._anchor.wait()
+            self._anchor = None
+
+    def _build(self) -> None:
+        for namespace in [self.switch, *(host.namespace for host in self.hosts)]:
+            command("ip", "netns", "add", namespace)
+        _batch("ip", self.switch, ["link add bridge0 type bridge", f"link set bridge0 mtu {MTU} up"])
+        for host in self.hosts:
+            command("ip", "link", "add", "eth0", "mtu", str(MTU), "netns", host.namespace, "type", "veth",
+                    "peer", "name", host.port, "mtu", str(MTU), "netns", self.switch)  # fmt: skip
+            _batch(
+                "ip",
+                host.namespace,
+                ["link set lo up", f"addr add {host.address}/24 dev eth0", "link set eth0 up"],
+            )
+            _batch("tc", host.namespace, _shaping("eth0", self.rate))
+        _batch("ip", self.switch, [f"link set {host.port} master bridge0 up" for host in self.hosts])
+        _batch("tc", self.switch, [line for host in self.hosts for line in _shaping(host.port, self.rate)])
+        self.congestion_control = _choose_congestion_control(self.hosts)
+        # Its /proc/PID/net/dev shows the ports' counters to this process.
+        self._anchor = subprocess.Popen(["ip", "netns", "exec", self.switch, "sleep", "infinity"])
+        until = time.monotonic() + END_SECONDS
+        while not self.counters():
+            if time.monotonic() > until:
+                raise BenchError("the counters of the switch's ports cannot be read")
+            time.sleep(0.01)
+
+    def counters(self) -> dict[int, tuple[int, int]]:
+        """Bytes that each host has sent and received so far, by host number; frames with their headers."""
+        assert self._anchor is not None
+        with open(f"/proc/{self._anchor.pid}/net/dev", encoding="ascii") as devices:
+            lines = [line.split() for line in devices if line.strip().startswith("port")]
+        return {int(fields[0][4:-1]): (int(fields[1]), int(fields[9])) for fields in lines}
+
+    def pids(self, host: Host) -> list[int]:
+        """Processes of a host."""
+        return _pids(host.namespace)
+
+    # Faults
+
+    def kill(self, host: Host) -> None:
+        """End a host's processes at once, as an out-of-memory kill does: its connections are reset."""
+        self._signal(host, signal.SIGKILL)
+
+    def freeze(self, host: Host) -> None:
+        """Stop a host's processes; its kernel still acknowledges."""
+        self._signal(host, signal.SIGSTOP)
+
+    def black_hole(self, host: Host) -> None:
+        """Take a host's cable out of the switch: nothing passes, nothing is refused."""
+        command("ip", "-n", self.switch, "link", "set", host.port, "nomaster")
+
+    def slow_down(self, host: Host, factor: float = 10.0) -> None:
+        """Give a host's link a fraction of its rate, both ways."""
+        for namespace, device in ((host.namespace, "eth0"), (self.switch, host.port)):
+            _batch("tc", namespace, [_class("change", device, self.rate / factor)])
+
+    def mend(self, host: Host) -> None:
+        """Take back `black_hole` and `slow_down`."""
+        command("ip", "-n", self.switch, "link", "set", host.port, "master", "bridge0")
+        self.slow_down(host, 1.0)
+
+    def _signal(self, host: Host, number: int) -> None:
+        for pid in self.pids(host):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def remove_leftovers() -> list[str]:
+    """Remove the namespaces of runs that are no more; returns their names. Those of a run that lives stay."""
+    gone = []
+    for namespace in re.findall(rf"^({PREFIX}-\d+-\w+)", command("ip", "netns", "list"), re.MULTILINE):
+        if not _alive(int(namespace.split("-")[1])):
+            _remove(namespace)
+            gone.append(namespace)
+    return gone
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as line:
+            return b"netns" in line.read()
+    except OSError:
+        return False
+
+
+def _pids(namespace: str) -> list[int]:
+    done = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def end_processes(namespace: str) -> None:
+    """Kill every process of a namespace, and wait until none is left."""
+    until = time.monotonic() + END_SECONDS
+    while pids := [pid for pid in _pids(namespace) if not _zombie(pid)]:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            raise BenchError(f"processes of namespace {namespace} do not end: {pids}")
+        time.sleep(0.02)
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _remove(namespace: str) -> None:
+    end_processes(namespace)
+    subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+
+def _batch(tool: str, namespace: str, lines: Iterable[str]) -> None:
+    command(tool, "-n", namespace, "-batch", "-", text="\n".join(lines) + "\n")
+
+
+def _shaping(device: str, rate: float) -> Iterator[str]:
+    yield f"qdisc add dev {device} root handle 1: htb default 1"
+    yield _class("add", device, rate)
+    yield f"qdisc add dev {device} parent 1:1 bfifo limit {QUEUE_BYTES}"
+
+
+def _class(verb: str, device: str, rate: float) -> str:
+    speed = f"{rate * 1e3:.0f}kbit"
+    return (
+        f"class {verb} dev {device} parent 1: classid 1:1 htb rate {speed} ceil {speed} "
+        f"burst {BURST_BYTES} cburst {BURST_BYTES} quantum {MTU * 2}"
+    )
+
+
+def _choose_congestion_control(hosts: list[Host]) -> str:
+    for name in CONGESTION_CONTROLS:
+        try:
+            for host in hosts:
+                command(
+                    "ip", "netns", "exec", host.namespace, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={name}"
+                )
+        except BenchError:
+            continue
+        return name
+    raise BenchError(f"the kernel permits none of {', '.join(CONGESTION_CONTROLS)} in a namespace")

@@ -1,0 +1,179 @@
+"""A stage on which one contender plays once: its hosts, its processes, its gates, its clock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netns.machine import BenchError, process_seconds
+from netns.network import Host, Network, end_processes
+from netns.payload import Payload
+
+LOOK_SECONDS = 0.01
+START_SECONDS = 90.0
+
+
+@dataclass
+class Process:
+    """A process of a host."""
+
+    host: Host
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def code(self) -> int | None:
+        """Exit code, None while it runs."""
+        return self.popen.poll()
+
+    def tail(self, length: int = 1500) -> str:
+        """The end of its output."""
+        return self.log.read_text(errors="replace")[-length:]
+
+
+@dataclass
+class Gate:
+    """Where a process waits, all start-up done, until it is let go: a FIFO that it reads a line of."""
+
+    path: Path
+    _descriptor: int = field(default=-1, repr=False)
+
+    def __post_init__(self) -> None:
+        os.mkfifo(self.path)
+        self._descriptor = os.open(self.path, os.O_RDWR)
+
+    @property
+    def mark(self) -> Path:
+        """The file that the process makes when it has come to the gate."""
+        return self.path.with_suffix(".here")
+
+    @property
+    def reached(self) -> bool:
+        """Whether the process waits here."""
+        return self.mark.exists()
+
+    def open(self) -> None:
+        """Let it go."""
+        os.write(self._descriptor, b"\n")
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Stage:
+    """Use as a context manager; leaving ends the processes, mends the links and removes the files."""
+
+    def __init__(self, network: Network, payload: Payload, folder: Path, sources: int, receivers: int) -> None:
+        self.network = network
+        self.payload = payload
+        self.folder = folder
+        self.sources: Sequence[Host] = network.hosts[:sources]
+        self.receivers: Sequence[Host] = network.hosts[sources : sources + receivers]
+        self.services = network.hosts[-1]  # for what a contender needs besides, such as a tracker
+        self.processes: list[Process] = []
+        self._gates: dict[int, Gate] = {}
+
+    def __enter__(self) -> Stage:
+        self.folder.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in self.network.hosts:
+            end_processes(host.namespace)
+            self.network.mend(host)
+        for process in self.processes:
+            process.popen.wait()
+        for gate in self._gates.values():
+            gate.close()
+        remove_tree(self.folder)
+
+    def home(self, host: Host) -> Path:
+        """A host's own folder."""
+        home = self.folder / f"host{host.number}"
+        home.mkdir(exist_ok=True)
+        return home
+
+    def copy(self, host: Host) -> Path:
+        """Where a receiver's copy appears when it is complete."""
+        return self.home(host) / "model"
+
+    def gate(self, host: Host) -> Gate:
+        """The gate before a receiver's process."""
+        if host.number not in self._gates:
+            self._gates[host.number] = Gate(self.home(host) / "gate.fifo")
+        return self._gates[host.number]
+
+    def spawn(
+        self, host: Host, arguments: Sequence[str], name: str, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start a process on a host; its output goes to `NAME.log` in the host's folder."""
+        log = self.home(host) / f"{name}.log"
+        with log.open("ab") as output:
+            popen = subprocess.Popen(
+                ["ip", "netns", "exec", host.namespace, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.home(host),
+                env={**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})},
+                start_new_session=True,
+            )
+        process = Process(host, popen, log)
+        self.processes.append(process)
+        return process
+
+    def spawn_gated(self, host: Host, arguments: Sequence[str], name: str) -> Process:
+        """Start a process that becomes `arguments` when its gate opens."""
+        gate = self.gate(host)
+        script = ': > "$1"; read -r line < "$2"; shift 2; exec "$@"'
+        return self.spawn(host, ["sh", "-c", script, "sh", str(gate.mark), str(gate.path), *arguments], name)
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
+        """Wait for a condition. Raises BenchError when it takes too long or a process has failed."""
+        until = time.monotonic() + seconds
+        while not condition():
+            self.raise_failures()
+            if time.monotonic() > until:
+                tails = "\n".join(f"--- host {p.host.number}\n{p.tail(600)}" for p in self.processes)
+                raise BenchError(f"after {seconds:.0f} s still waiting for {what}\n{tails}")
+            time.sleep(LOOK_SECONDS)
+
+    def raise_failures(self, except_host: Host | None = None) -> None:
+        """Raise BenchError when a process has ended with an error."""
+        for process in self.processes:
+            if process.code not in (None, 0) and process.host is not except_host:
+                raise BenchError(
+                    f"host {process.host.number}: {' '.join(map(str, process.popen.args[4:7]))} ended with exit code "  # type: ignore[index]
+                    f"{process.code}:\n{process.tail()}"
+                )
+
+    def wait_gates(self) -> None:
+        """Wait until every receiver has come to its gate."""
+        self.wait(lambda: all(self.gate(host).reached for host in self.receivers), "receivers to start")
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all processes of the hosts that live."""
+        return sum(process_seconds(pid) for host in self.network.hosts for pid in self.network.pids(host))
+
+
+def python() -> str:
+    """The interpreter that runs the bench, for its processes on the hosts."""
+    return sys.executable
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder, also where directories are read-only."""
+    for root, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            os.chmod(root, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
