@@ -15,6 +15,7 @@ LOG = logger(__name__)
 START = "start"  # rank, settings, staying
 SNAPSHOT = "snapshot"  # id
 SERVE = "serve"  # the directory is committed
+FORGET = "forget"  # paths: their bytes are not what was published; do not count them as verified any more
 DRAIN = "drain"  # refuse new reads, finish the leased ones, leave
 
 # From a rank

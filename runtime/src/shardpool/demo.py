@@ -92,7 +92,8 @@ class _Replica:
 
     def origin(self, origin: str) -> int:
         return sum(
-            int((rank.get("summary") or {}).get("bytes", {}).get(origin, 0)) for rank in self.status.get("ranks", [])
+            int((rank.get("summary") or {}).get("bytes_from", {}).get(origin, 0))
+            for rank in self.status.get("ranks", [])
         )
 
     def kill(self) -> None:
@@ -126,6 +127,7 @@ def run_demo(
     size = sum(path.stat().st_size for path in files)
     work = Path(tempfile.mkdtemp(prefix="shardpool-demo-"))
     replicas: list[_Replica] = []
+    previous = signal.signal(signal.SIGTERM, _stopped)
     try:
         replicas += _replicas(source, work, files, size)
         tell(
@@ -154,10 +156,16 @@ def run_demo(
     finally:
         for replica in replicas:
             replica.stop()
+        signal.signal(signal.SIGTERM, previous)
         if keep:
             tell(f"kept: {work}")
         else:
             _remove(work)
+
+
+def _stopped(number: int, frame: object) -> None:
+    """SIGTERM ends the demo like Ctrl-C: with everything cleaned up."""
+    raise SystemExit(128 + number)
 
 
 def _start(replica: _Replica, tell: Callable[[str], None], how: str) -> None:

@@ -7,19 +7,26 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from shardpool import control
-from shardpool.errors import ConfigurationError, DeadlineExceededError, RankDiedError, ShardpoolError
+from shardpool.errors import (
+    ConfigurationError,
+    DeadlineExceededError,
+    IntegrityError,
+    RankDiedError,
+    ShardpoolError,
+)
 from shardpool.http import StatusPages, StatusServer, Verdict
 from shardpool.identity import pool_identity
 from shardpool.log import logger
 from shardpool.metrics import Sample, render
 from shardpool.model.directory import ModelDirectory
+from shardpool.model.verify import verify_files
 from shardpool.rank_process import RankProcess
 from shardpool.settings import Settings
 
@@ -140,7 +147,8 @@ class Node:
     def run(self) -> int:
         """Run to the end. Returns the exit code; raises the ShardpoolError that ended a load."""
         with self._directory.lock():
-            self._directory.prepare(self.identity)
+            first = self.settings.global_first_rank
+            self._directory.prepare(self.identity, range(first, first + self.settings.ranks_here))
             pages = StatusPages(self._readyz, self._livez, self.status, self._metrics)
             server = StatusServer(self.settings.http_host, self.settings.http_port, pages) if self._staying else None
             previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -196,7 +204,22 @@ class Node:
         return next((rank for rank in self._ranks if rank.process is process), None)
 
     def _work(self, task: Callable[[], None]) -> None:
-        worker = threading.Thread(target=task, name=task.__name__, daemon=True)
+        """Run a task in a thread of its own; what it raises is raised by `run`."""
+
+        def guarded() -> None:
+            try:
+                task()
+            except ShardpoolError as error:
+                failure = error
+                self._events.put(lambda: self._fail(failure))
+            except Exception as error:
+                LOG.exception("%s failed", task.__name__)
+                text = f"{task.__name__.strip('_')} failed: {error!r}"
+                self._events.put(
+                    lambda: self._fail(ShardpoolError(text, hint="this is a bug of shardpool; the trace is above"))
+                )
+
+        worker = threading.Thread(target=guarded, name=task.__name__, daemon=True)
         self._workers.append(worker)
         worker.start()
 
@@ -211,7 +234,6 @@ class Node:
             rank.stage = _Stage.FILLING
         elif kind == control.COMPLETE:
             rank.stage, rank.summary, rank.sha256 = _Stage.COMPLETE, message["summary"], message["sha256"]
-            LOG.info("rank %d: %s", rank.number, message["line"])
             if self._committed:
                 rank.process.send(control.SERVE)  # a rank that was started again, its files being there
             elif all(other.stage is _Stage.COMPLETE for other in self._ranks):
@@ -271,17 +293,27 @@ class Node:
     # Committing
 
     def _verify_and_commit(self) -> None:
-        try:
-            catalogs = [catalog for rank in self._ranks if (catalog := self._directory.saved_catalog(rank.number))]
-            published = {path: sha256 for rank in self._ranks for path, sha256 in rank.sha256.items()}
-            if published and not self._directory.committed(self.identity.mx_source_id()):
-                self._directory.verify_files(catalogs, published)
-            self._directory.commit(self.identity.mx_source_id(), catalogs)
-        except ShardpoolError as error:
-            failure = error
-            self._events.put(lambda: self._fail(failure))
-        else:
-            self._events.put(self._on_committed)
+        published = {path: sha256 for rank in self._ranks for path, sha256 in rank.sha256.items()}
+        if published and not self._directory.committed(self.identity.mx_source_id()):
+            wrong = verify_files(self._directory, published, stop=self._leaving)
+            if self._leaving.is_set():
+                return
+            if wrong:
+                self._events.put(lambda: self._refuse_files(wrong))
+                return
+        self._directory.commit(self.identity)
+        self._events.put(self._on_committed)
+
+    def _refuse_files(self, wrong: Sequence[str]) -> None:
+        for rank in self._ranks:
+            rank.process.send(control.FORGET, paths=wrong)
+        names = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
+        self._fail(
+            IntegrityError(
+                f"in {self.settings.directory}, {names} differ from the SHA-256 that their publisher states",
+                hint="their pieces are fetched again at the next start; if it comes again, a peer or the seed holds other bytes",
+            )
+        )
 
     def _on_committed(self) -> None:
         self._committed = True

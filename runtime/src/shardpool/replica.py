@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shardpool.transport.nixl_source import NixlSource
 
 LEAVE_SECONDS = 10.0  # beyond the drain, in which a rank closes what it holds
-LOG = logger(__name__)
+LOG = logger("replica")  # this module runs as __main__
 
 
 class Replica:
@@ -96,8 +96,9 @@ class Replica:
             from shardpool.transport.nixl import NixlMover
 
             movers.insert(0, NixlMover(settings))
+        self._transport = GrpcTransport(settings, movers)
         self._driver = Driver(
-            transport=GrpcTransport(settings, movers),
+            transport=self._transport,
             discovery=self._discovery,
             seed=self._seed,
             make_store=self._make_store,
@@ -116,7 +117,6 @@ class Replica:
             self._tell(
                 control.COMPLETE,
                 summary=self._summary.as_dict(),
-                line=self._summary.line(),
                 sha256=self._published_sha256(),
             )
             if self._server is not None:
@@ -133,6 +133,13 @@ class Replica:
         self._leaving.set()
         self._committed.set()
         self._driver.stop()
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Do not count the pieces of some files as verified at the next start."""
+        store = self._store
+        if store is not None:
+            for path in paths:
+                store.forget_file(path)
 
     def snapshot(self) -> Mapping[str, Any]:
         """Status and metrics, as the node shows them."""
@@ -211,7 +218,7 @@ class Replica:
         wanted = self._settings.verify_sha256
         if self._seed is None or self._store is None or wanted == "never":
             return {}
-        if wanted == "auto" and not self._driver.seed_was_read:
+        if wanted == "auto" and not self._driver.summary().bytes_from.get("seed"):
             return {}
         ours = {entry.path for entry in self._store.catalog.files}
         return {file.path: file.sha256 for file in self._seed.files() if file.sha256 and file.path in ours}
@@ -219,7 +226,7 @@ class Replica:
     def _close(self) -> None:
         """Leases end first, then what they read from, then the memory."""
         self.state.set_phase(Phase.DRAINING)
-        self._driver.close()
+        self._transport.close()
         if self._server is not None:
             self._server.stop()
         if self._nixl is not None:
@@ -254,8 +261,7 @@ class Replica:
             "max_readers": load.max_readers,
             "egress_bytes_per_second": load.egress,
             "served_bytes": self._server.meter.total if self._server else 0,
-            "load": self._driver.progress().as_dict(),
-            "peers": self._driver.peers(),
+            "load": self._driver.summary().as_dict(),
         }
 
     def _verified_bytes(self) -> int:
@@ -270,7 +276,7 @@ class Replica:
 
     def _metrics(self) -> Iterable[tuple[str, float, Mapping[str, str]]]:
         """(name, value, labels) of each sample; the node adds the rank."""
-        settings, catalog, summary = self._settings, self.state.catalog, self._driver.progress()
+        settings, catalog, summary = self._settings, self.state.catalog, self._driver.summary()
         info = {
             "model": settings.model,
             "revision": settings.revision,
@@ -282,7 +288,7 @@ class Replica:
         yield "shardpool_transport_info", 1, {"transport": self._transport_name}
         yield "shardpool_shard_bytes", catalog.size if catalog else 0, {}
         yield "shardpool_verified_bytes", self._verified_bytes(), {}
-        for origin, count in summary.bytes.items():
+        for origin, count in summary.bytes_from.items():
             yield "shardpool_bytes_total", count, {"origin": origin}
         yield "shardpool_pieces_refetched_total", summary.refetched, {}
         for reason, count in summary.rejections.items():
@@ -376,6 +382,8 @@ def main() -> int:
             pipe.send(control.SNAPSHOT, id=message["id"], **replica.snapshot())
         elif kind == control.SERVE:
             replica.commit()
+        elif kind == control.FORGET:
+            replica.forget(message["paths"])
         elif kind == control.DRAIN:
             replica.leave()
     replica.leave()  # the node has gone

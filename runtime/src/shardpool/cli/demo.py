@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+
+WIDTH = 100  # of the table where the output is no terminal
 
 
 @click.command()
@@ -41,11 +44,12 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("replica", title="where the bytes came from")
-    for name in ("storage MB", "peers MB", "resumed MB", "seconds to ready", "equals the seed"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    table = Table(title="where the bytes came from")
+    table.add_column("replica", no_wrap=True)
+    for name in ("storage MB", "peers MB", "resumed MB", "seconds", "equals seed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("note", no_wrap=True)
     for row in rows:
         amounts = [f"{row[origin] / 1e6:.1f}" for origin in ("seed", "peer", "resume")]
         table.add_row(row["replica"], *amounts, f"{row['seconds']:.1f}", "yes" if row["equal"] else "NO", row["note"])
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)

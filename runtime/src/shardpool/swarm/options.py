@@ -40,12 +40,11 @@ class SwarmOptions:
 
     @classmethod
     def of(cls, settings: Settings, rank: int = 0) -> SwarmOptions:
-        """The options of a global rank. A content digest is pinned for the pod's first rank only."""
-        pinned = settings.content_digest if rank == settings.global_first_rank else ""
+        """The options of a global rank."""
         return cls(
             seed_concurrency=settings.seed_concurrency,
             seed_readers=settings.seed_readers,
-            content_digest=bytes.fromhex(pinned),
+            content_digest=settings.content_digest_of(rank) or b"",
             stall_seconds=settings.stall_seconds,
             wait_for_peers_seconds=settings.wait_for_peers_seconds,
             round_seconds=max(0.05, settings.source_backoff_seconds),
