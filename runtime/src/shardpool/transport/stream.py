@@ -1,13 +1,15 @@
-"""Pieces over a gRPC stream: asked for ahead, written and hashed while the bytes are in the cache.
+"""Pieces over a gRPC stream: asked for ahead, written by one thread, hashed by the next one while the bytes are in the cache.
 
+Hashing takes about as long as receiving does, and neither holds the interpreter for long, so that two threads do it in the time of one.
 The source sends pieces strictly in the order they were asked for, each in chunks of rising offset. Whatever else comes ends the read.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -26,6 +28,7 @@ _LOG = logger(__name__)
 _READ_PIECES = methods(pool.DESCRIPTOR, "PoolService")["ReadPieces"]
 STEP = 256 * 1024
 """Bytes that are written and hashed at once: few enough to stay in the cache, and to let an abandoned piece go soon."""
+CHUNKS_BETWEEN = 2
 _JOIN_SECONDS = 5.0
 
 
@@ -42,19 +45,40 @@ class StreamMover:
         """Readers share nothing."""
 
 
+class _Cursor:
+    """How far a thread has come in a destination."""
+
+    __slots__ = ("offset", "run")
+
+    def __init__(self) -> None:
+        self.run = 0
+        self.offset = 0
+
+    def next(self, destination: Sequence[memoryview], limit: int) -> memoryview:
+        """The next bytes, at most `limit` of them and never of two runs."""
+        view = destination[self.run]
+        size = min(limit, view.nbytes - self.offset)
+        taken = view[self.offset : self.offset + size]
+        self.offset += size
+        if self.offset == view.nbytes:
+            self.run, self.offset = self.run + 1, 0
+        return taken
+
+
 class _Read:
     """A piece that was asked for. `received` counts what the source sent of it, also after it was abandoned."""
 
-    __slots__ = ("abandoned", "destination", "hasher", "length", "piece", "received", "run", "run_offset")
+    __slots__ = ("abandoned", "destination", "hashed", "hasher", "length", "piece", "received", "users", "written")
 
     def __init__(self, piece: int, destination: Sequence[memoryview]) -> None:
         self.piece = piece
         self.destination = [view.cast("B") for view in destination if view.nbytes]
         self.length = sum(view.nbytes for view in self.destination)
         self.received = 0
-        self.run = 0
-        self.run_offset = 0
+        self.written = _Cursor()
+        self.hashed = _Cursor()
         self.hasher = blake3()
+        self.users = 0  # threads inside a step
         self.abandoned = False
 
 
@@ -68,15 +92,19 @@ class StreamReader:
         self._lock = threading.Lock()
         self._asked = threading.Condition(self._lock)
         self._to_send: deque[pool.ReadRequest] = deque()
-        self._reads: deque[_Read] = deque()
-        self._writing: _Read | None = None
+        self._reads: deque[_Read] = deque()  # what the source has yet to send or to refuse, in its order
+        self._unsettled: dict[int, _Read] = {}  # neither landed nor failed nor abandoned
         self._closing = False
         self._broken: TransportError | None = None
         call = channel.stream_stream(
             _READ_PIECES.path, request_serializer=_READ_PIECES.request.SerializeToString, response_deserializer=None
         )
         self._call: Any = call(self._requests())
+        # Few chunks, so that they are still in the cache, and the source is held back by a slow hash.
+        self._written: queue.Queue[tuple[_Read, int] | None] = queue.Queue(CHUNKS_BETWEEN)
+        self._hasher = threading.Thread(target=self._hash, name="stream-hasher", daemon=True)
         self._thread = threading.Thread(target=self._receive, name="stream-reader", daemon=True)
+        self._hasher.start()
         self._thread.start()
 
     def request(self, piece: int, destination: Sequence[memoryview]) -> None:
@@ -86,6 +114,7 @@ class StreamReader:
             error = AbandonedError(f"piece {piece}: the reader is closed") if self._closing else self._broken
             if error is None:
                 self._reads.append(read)
+                self._unsettled[piece] = read
                 self._ask(pool.ReadRequest(piece=piece))
         if error is not None:
             self._sink.failed(piece, error)
@@ -93,13 +122,14 @@ class StreamReader:
     def abandon(self, piece: int) -> None:
         """Let a piece go; the source is told, and what it still sends of it is thrown away."""
         with self._lock:
-            read = next((read for read in self._reads if read.piece == piece and not read.abandoned), None)
+            read = self._unsettled.pop(piece, None)
             if read is None:
                 return
             read.abandoned = True
-            self._ask(pool.ReadRequest(piece=piece, cancel=True))
-            if read is self._writing:
-                return  # the receiving thread settles it after the step that it is in
+            if read in self._reads:
+                self._ask(pool.ReadRequest(piece=piece, cancel=True))
+            if read.users:
+                return  # whoever is in a step settles it after that
             read.destination = []
         self._sink.failed(piece, _abandoned(piece))
 
@@ -146,13 +176,41 @@ class StreamReader:
         except Exception as failure:
             _LOG.exception("reading pieces from %s", self._peer)
             error = TransportError(f"reading pieces from {self._peer} failed: {failure}")
+        self._written.put(None)
+        self._hasher.join()
         self._end(error if isinstance(error, TransportError) else TransportError(str(error)))
+
+    def _hash(self) -> None:
+        """The hashing thread: follows the receiving one, and settles pieces that are complete."""
+        while (item := self._written.get()) is not None:
+            try:
+                self._hash_written(*item)
+            except Exception:
+                _LOG.exception("hashing what came from %s", self._peer)
+                self._call.cancel()  # which ends the reader; what is not settled fails then
+
+    def _hash_written(self, read: _Read, size: int) -> None:
+        def update(target: memoryview, _: int) -> None:
+            read.hasher.update(target)
+
+        self._step_through(read, read.hashed, size, update)
+        with self._lock:
+            if read.abandoned:
+                return
+            landed = read.hashed.run == len(read.destination)
+            if landed:
+                del self._unsettled[read.piece]
+                read.destination = []
+        self._sink.progress(read.piece, size)
+        if landed:
+            self._sink.landed(read.piece, read.hasher.digest())
 
     def _end(self, error: TransportError) -> None:
         with self._lock:
             closing = self._closing
             self._broken = error
-            left = [read for read in self._reads if not read.abandoned]
+            left = list(self._unsettled.values())
+            self._unsettled.clear()
             self._reads.clear()
             self._to_send.clear()
             self._asked.notify_all()
@@ -179,53 +237,49 @@ class StreamReader:
             raise ProtocolError(
                 f"{size} bytes at {chunk.offset} of piece {read.piece}, {read.received} of {read.length} were there"
             )
-        self._write(read, chunk.data)
+        data = chunk.data
+
+        def write(target: memoryview, position: int) -> None:
+            target[:] = data[position : position + target.nbytes]
+
+        self._step_through(read, read.written, size, write)
         read.received += size
-        done = read.received == read.length
-        with self._lock:
-            if done:
+        if read.received == read.length:
+            with self._lock:
                 self._reads.popleft()
-            if read.abandoned:
-                return
-            if done:
-                read.destination = []
-        self._sink.progress(read.piece, size)
-        if done:
-            self._sink.landed(read.piece, read.hasher.digest())
+        self._written.put((read, size))
 
     def _refused(self, read: _Read, refusal: int) -> None:
         with self._lock:
             self._reads.popleft()
             if read.abandoned:
                 return
+            del self._unsettled[read.piece]
             read.destination = []
         why = "does not hold it any more" if refusal == pool.REFUSAL_NOT_HELD else f"refuses it ({refusal})"
         self._sink.failed(read.piece, TransportError(f"{self._peer} was asked for piece {read.piece} and {why}"))
 
-    def _write(self, read: _Read, data: memoryview) -> None:
-        """Copy into the destination and hash what is there, step by step; stops when the piece is abandoned."""
+    def _step_through(self, read: _Read, cursor: _Cursor, size: int, use: Callable[[memoryview, int], None]) -> None:
+        """Use the next `size` bytes of the destination, step by step; an abandoned piece is let go between two steps."""
         position = 0
-        while position < data.nbytes:
+        while position < size:
             with self._lock:
                 if read.abandoned:
                     return
-                self._writing = read
-            view = read.destination[read.run]
-            size = min(STEP, data.nbytes - position, view.nbytes - read.run_offset)
-            target = view[read.run_offset : read.run_offset + size]
-            target[:] = data[position : position + size]
-            read.hasher.update(target)
-            position += size
-            read.run_offset += size
-            if read.run_offset == view.nbytes:
-                read.run, read.run_offset = read.run + 1, 0
-            with self._lock:
-                self._writing = None
-                if not read.abandoned:
-                    continue
-                read.destination = []
-            self._sink.failed(read.piece, _abandoned(read.piece))
-            return
+                read.users += 1
+            try:
+                target = cursor.next(read.destination, min(STEP, size - position))
+                use(target, position)
+                position += target.nbytes
+                del target
+            finally:
+                with self._lock:
+                    read.users -= 1
+                    let_go = read.abandoned and not read.users
+                    if let_go:
+                        read.destination = []
+                if let_go:
+                    self._sink.failed(read.piece, _abandoned(read.piece))
 
 
 def _abandoned(piece: int) -> AbandonedError:
