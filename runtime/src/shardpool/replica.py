@@ -104,6 +104,7 @@ class Replica:
             make_store=self._make_store,
             state=self.state,
             options=SwarmOptions.of(settings, rank),
+            catalog=self._directory.saved_catalog(rank) if self._directory.is_committed else None,
         )
 
     def run(self) -> None:

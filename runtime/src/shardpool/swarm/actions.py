@@ -25,6 +25,10 @@ class Close(NamedTuple):
     link: int
 
 
+class Scan(NamedTuple):
+    """Make the outline from the seed's headers, no peer having one; answered by `planned` or `seed_lost`."""
+
+
 class RequestOutline(NamedTuple):
     """Ask a link for the outline; answered by `planned` or `outline_refused`."""
 
@@ -94,6 +98,7 @@ Action: TypeAlias = (
     Resolve
     | Connect
     | Close
+    | Scan
     | RequestOutline
     | Request
     | Abandon
@@ -120,5 +125,6 @@ __all__ = [
     "Request",
     "RequestOutline",
     "Resolve",
+    "Scan",
     "Withdraw",
 ]

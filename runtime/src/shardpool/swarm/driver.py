@@ -41,6 +41,7 @@ class Driver:
         make_store: called once, with the catalog, when the outline is known; the driver opens the store and never closes it.
         state: this replica's own state; pieces, claims and the outline are announced through it.
         options: bounds and habits.
+        catalog: the outline where it is known beforehand, as after a restart; else it comes from a peer or the seed.
         observer: who is told how it goes.
         rng: for tests that want the same choices twice.
     """
@@ -54,6 +55,7 @@ class Driver:
         make_store: Callable[[Catalog], PieceStore],
         state: ReplicaState,
         options: SwarmOptions,
+        catalog: Catalog | None = None,
         observer: Observer | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -64,6 +66,7 @@ class Driver:
         self._observer = observer or Observer()
         self._rng = rng or random.Random()
         self._seed = seed
+        self._catalog = catalog
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._background = _Threads(self._inbox, discovery, seed, state.party, options.seed_concurrency)
         self._loader: Loader | None = None
@@ -89,6 +92,7 @@ class Driver:
             rng=self._rng,
             now=now,
             deadline=deadline,
+            catalog=self._catalog,
         )
         self._background.start(loader)
         try:

@@ -93,6 +93,7 @@ class Loader:
         background: what blocks.
         rng: the only source of chance.
         now, deadline: when the load begins, and when it must be over.
+        catalog: the outline where it is known beforehand, as after a restart.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Loader:
         rng: random.Random,
         now: float,
         deadline: float,
+        catalog: Catalog | None = None,
     ) -> None:
         self.scheduler = Scheduler(state.party(), options, reads_seed=reads_seed, now=now, deadline=deadline, rng=rng)
         self.finished = False
@@ -128,6 +130,7 @@ class Loader:
             act.Resolve: lambda now, action: self._background.resolve(),
             act.Connect: self._connect,
             act.Close: self._close,
+            act.Scan: self._scan,
             act.RequestOutline: self._request_outline,
             act.Request: self._request,
             act.Abandon: self._abandon,
@@ -138,9 +141,8 @@ class Loader:
             act.Claim: self._claim,
             act.Finish: self._finish,
         }
-        if reads_seed:
-            self._reads += 1
-            background.scan(self._scanned)
+        if catalog is not None:
+            self._adopt(catalog, now)
 
     # What its runner calls
 
@@ -226,6 +228,10 @@ class Loader:
             self.scheduler.outline_refused(now, number, CatalogError("its outline is not the one that it announced"))
         else:
             self._adopt(catalog, now)
+
+    def _scan(self, now: float, action: Action) -> None:
+        self._reads += 1
+        self._background.scan(self._scanned)
 
     def _scanned(self, now: float, found: Catalog | ShardpoolError) -> None:
         self._reads -= 1

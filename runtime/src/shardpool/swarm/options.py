@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from shardpool.settings import Settings
 
 
+SETTLE_SECONDS = 3.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwarmOptions:
     """Bounds and habits of one load.
@@ -32,7 +35,7 @@ class SwarmOptions:
     wait_for_peers_seconds: float = 30.0
     round_seconds: float = 0.5
     longest_round_seconds: float = 5.0
-    settle_seconds: float = 3.0
+    settle_seconds: float = SETTLE_SECONDS
     takeover_seconds: float = 3.0
     window: int = 12
     sources: int = 6
@@ -41,10 +44,12 @@ class SwarmOptions:
     @classmethod
     def of(cls, settings: Settings, rank: int = 0) -> SwarmOptions:
         """The options of a global rank."""
+        alone = not (settings.discovery or settings.peers_pattern or settings.peers or settings.metadata_backend)
         return cls(
             seed_concurrency=settings.seed_concurrency,
             seed_readers=settings.seed_readers,
             content_digest=settings.content_digest_of(rank) or b"",
+            settle_seconds=0.0 if alone or settings.discovery == "none" else SETTLE_SECONDS,
             stall_seconds=settings.stall_seconds,
             wait_for_peers_seconds=settings.wait_for_peers_seconds,
             round_seconds=max(0.05, settings.source_backoff_seconds),

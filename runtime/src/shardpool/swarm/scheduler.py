@@ -48,6 +48,7 @@ from shardpool.swarm.actions import (
     Request,
     RequestOutline,
     Resolve,
+    Scan,
     Withdraw,
 )
 from shardpool.swarm.bits import members, size
@@ -120,6 +121,7 @@ class Scheduler:
         self._share: SeedShare | None = None
         self._outline_from: int | None = None
         self._outline_asked = 0.0
+        self._scanned = False
         self._backlog: dict[int, deque[PeerUpdate]] = {}
         self._heard = False  # a listing came
         self._members_of = (-1, -1)
@@ -591,7 +593,12 @@ class Scheduler:
             for link in self._links.values()
             if link.info and not link.closing and link.info.outline_size and link.info.party.catalog_digest
         ]
-        if not offers or (self._table.connecting and now - self._started < self._options.settle_seconds):
+        if not offers:
+            if self._reads_seed and not self._scanned and self._settled(now):
+                self._scanned = True
+                self._out.append(Scan())
+            return
+        if self._table.connecting and now - self._started < self._options.settle_seconds:
             return  # wait for the other handshakes: the most common digest is the pool's
         votes: dict[bytes, int] = {}
         for link in offers:
