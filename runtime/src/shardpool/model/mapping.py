@@ -31,7 +31,7 @@ class MappedFile:
         self.write_address = 0
         flags = os.O_RDWR if writable else os.O_RDONLY
         try:
-            descriptor = os.open(path, flags | os.O_CLOEXEC)
+            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if os.fstat(descriptor).st_size != size:
                     raise StoreError(

@@ -42,13 +42,13 @@ def tree_fault(paths: Iterable[str]) -> str:
     """
     files: dict[str, str] = {}
     for path in paths:
-        other = files.setdefault(path.casefold(), path)
-        if other is not path:
-            return (
-                f"names {shown(path)} twice"
-                if other == path
-                else f"names {shown(other)} and {shown(path)}, which differ in case only"
-            )
+        folded = path.casefold()
+        other = files.get(folded)
+        if other == path:
+            return f"names {shown(path)} twice"
+        if other is not None:
+            return f"names {shown(other)} and {shown(path)}, which differ in case only"
+        files[folded] = path
     directories: dict[str, str] = {}
     for path in files.values():
         end = path.rfind("/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import stat
 import threading
 import time
 from collections.abc import Iterable
@@ -244,8 +245,10 @@ class ShardStore:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             made.append(path)
         except FileExistsError:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise StoreError(f"{path} is not a regular file", hint=f"remove {top} and load again") from None
             with contextlib.suppress(PermissionError):
-                path.chmod(0o644)
+                path.chmod(0o644)  # (read-only by a commit)
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
