@@ -177,3 +177,10 @@ def test_tensors_of_all_files_count_against_the_limit() -> None:
     files = {f"{number}.safetensors": TENSOR for number in range(3)}
     with pytest.raises(CheckpointError, match="3 tensors, more than 2"):
         scan(MemorySeed(files), Limits(tensors=2))
+
+
+def test_headers_of_all_files_count_against_the_limit_before_they_are_read() -> None:
+    seed = MemorySeed({f"{number}.safetensors": TENSOR for number in range(3)})
+    with pytest.raises(CheckpointError, match="headers of"):
+        scan(seed, Limits(header_bytes=100))
+    assert {length for _, _, length in seed.reads} == {8}

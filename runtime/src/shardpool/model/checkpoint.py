@@ -75,15 +75,7 @@ def scan(seed: Published, limits: Limits = DEFAULT_LIMITS, concurrency: int = 8)
     """
     listed = sorted(seed.files(), key=lambda file: file.path)
     _check_listing(listed, seed, limits)
-    to_read = [file for file in listed if file.path.endswith(SUFFIX)]
-    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="headers") as pool:
-        headers = dict(
-            zip(
-                (file.path for file in to_read),
-                pool.map(lambda file: _read_header(seed, file, limits), to_read),
-                strict=True,
-            )
-        )
+    headers = _read_headers(seed, [file for file in listed if file.path.endswith(SUFFIX)], limits, concurrency)
     checkpoint = Checkpoint(
         tuple(CheckpointFile(file.path, file.size, headers.get(file.path), file.sha256) for file in listed)
     )
@@ -115,21 +107,40 @@ def _check_listing(listed: Sequence[PublishedFile], seed: Published, limits: Lim
         _refuse(where, f"has files of {total} bytes in all, more than {limits.total_bytes}")
 
 
-def _read_header(seed: Published, file: PublishedFile, limits: Limits) -> Header:
-    prefix = bytearray(min(LENGTH_BYTES, file.size))
-    if prefix:
-        seed.read_into(file.path, 0, memoryview(prefix))
-    data = bytearray(header_length(bytes(prefix), file.path, file.size))
-    seed.read_into(file.path, LENGTH_BYTES, memoryview(data))
-    return parse_header(data, file.path, file.size, limits)
+def _read_headers(
+    seed: Published, files: Sequence[PublishedFile], limits: Limits, concurrency: int
+) -> dict[str, Header]:
+    """Read headers at once, then check them one by one: parsed JSON takes many times its bytes."""
+
+    def prefix_of(file: PublishedFile) -> bytes:
+        return _read(seed, file, 0, min(LENGTH_BYTES, file.size))
+
+    def header_of(item: tuple[PublishedFile, int]) -> bytes:
+        return _read(seed, item[0], LENGTH_BYTES, item[1])
+
+    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="headers") as pool:
+        prefixes = pool.map(prefix_of, files)
+        lengths = [header_length(prefix, file.path, file.size) for prefix, file in zip(prefixes, files, strict=True)]
+        if sum(lengths) > limits.header_bytes:
+            _refuse(seed.describe(), f"has headers of {sum(lengths)} bytes in all, more than {limits.header_bytes}")
+        found = pool.map(header_of, zip(files, lengths, strict=True))
+        return {
+            file.path: parse_header(data, file.path, file.size, limits) for file, data in zip(files, found, strict=True)
+        }
+
+
+def _read(seed: Published, file: PublishedFile, offset: int, length: int) -> bytes:
+    data = bytearray(length)
+    if data:
+        seed.read_into(file.path, offset, memoryview(data))
+    return bytes(data)
 
 
 def _check_index(seed: Published, file: PublishedFile, headers: Mapping[str, Header]) -> None:
     """Every tensor that the index names lies in the file that it names, and in no other file of the index."""
     if not 0 < file.size <= _LONGEST_INDEX:
         _refuse(file.path, f"is an index of {file.size} bytes, which is not 1 to {_LONGEST_INDEX}")
-    data = bytearray(file.size)
-    seed.read_into(file.path, 0, memoryview(data))
+    data = _read(seed, file, 0, file.size)
     try:
         weight_map = json.loads(data.decode()).get("weight_map")
     except (ValueError, RecursionError, AttributeError) as error:

@@ -21,6 +21,7 @@ class Limits:
         path_bytes: bytes of a file's path in UTF-8.
         name_bytes: bytes of a tensor's name in UTF-8.
         encoded_bytes: bytes of an encoded catalog.
+        header_bytes: bytes of all headers of a checkpoint.
     """
 
     total_bytes: int = 8 * TIB
@@ -32,6 +33,7 @@ class Limits:
     path_bytes: int = 1024
     name_bytes: int = 4096
     encoded_bytes: int = 256 << 20
+    header_bytes: int = 512 << 20
 
 
 DEFAULT_LIMITS = Limits()

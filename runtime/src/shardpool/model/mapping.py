@@ -1,6 +1,7 @@
 """A file of the model in memory: one read-only mapping to serve from, one writable mapping to receive into.
 
-Both show the same pages. Serving has its own mapping so that its addresses stay good when writing ends.
+Both show the same pages. The read-only mapping is what is registered for serving, so that its addresses stay good when
+writing ends.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ class MappedFile:
                 f"{self.path} was cut to {self._readable.size()} of {self.size} bytes by another process",
                 hint="nothing else may write to the model directory; restart to fetch what is missing",
             )
+        writable = self._writable
+        if (
+            writable is not None
+        ):  # its pages are touched already; touching them a second time would cost time and count twice
+            with contextlib.suppress(ValueError):  # (sealed at this moment)
+                return memoryview(writable)[offset : offset + length].toreadonly()
         return memoryview(self._readable)[offset : offset + length]
 
     def write_view(self, offset: int, length: int) -> memoryview:

@@ -88,20 +88,28 @@ def parse_header(data: bytes | bytearray, path: str, file_size: int, limits: Lim
     if len(entries) > limits.tensors:
         _refuse(path, f"has {len(entries)} tensors, more than {limits.tensors}")
     data_start = LENGTH_BYTES + len(data)
+    _check_names(list(entries), path, limits)
     collector = KindCollector()
-    places = []
+    codes: dict[tuple[str, tuple[int, ...]], int] = {}
+    sizes: list[int] = []
+    places: list[tuple[int, int, str, int]] = []
     for name, entry in entries.items():
-        begin, end, shape = _place(name, entry, path, limits)
-        try:
-            code = collector.code(entry["dtype"], shape)
-        except ValueError as error:
-            _refuse(path, f"has tensor {shown(name)}: {error}")
-        if collector.kinds[code].size != end - begin:
-            _refuse(
-                path,
-                f"has tensor {shown(name)} of {entry['dtype']} {list(shape)[:8]}, {collector.kinds[code].size} bytes, "
-                f"at data offsets {begin} to {end}",
-            )
+        begin, end, dtype, shape = _regular(entry) or _explained(name, entry, path)
+        code = codes.get((dtype, shape))
+        if code is None:
+            if len(shape) > limits.dimensions or not all(0 <= dimension < 1 << 63 for dimension in shape):
+                _refuse(
+                    path,
+                    f"has tensor {shown(name)} with a shape of over {limits.dimensions} dimensions, or not of 0 to 2^63 - 1",
+                )
+            try:
+                code = codes[dtype, shape] = collector.code(dtype, shape)
+            except ValueError as error:
+                _refuse(path, f"has tensor {shown(name)}: {error}")
+            sizes.append(collector.kinds[code].size)
+        if sizes[code] != end - begin:
+            what = f"{shown(dtype)} {list(shape)[:8]}, {sizes[code]} bytes, at data offsets {begin} to {end}"
+            _refuse(path, f"has tensor {shown(name)} of {what}")
         places.append((begin, end, name, code))
     places.sort()
     position = 0
@@ -127,30 +135,50 @@ def _columns(places: list[tuple[int, int, str, int]], collector: KindCollector, 
     )
 
 
-def _place(name: str, entry: Any, path: str, limits: Limits) -> tuple[int, int, tuple[int, ...]]:
-    """Data offsets and shape of an entry whose form is checked, its size not yet."""
+def _check_names(names: list[str], path: str, limits: Limits) -> None:
+    """All at once where they are fit, one by one to find the one that is not."""
+    for some in [names, *([name] for name in names)]:
+        try:
+            encoded = "\n".join(some).encode()
+        except UnicodeEncodeError:
+            if some is not names:
+                _refuse(path, f"has a tensor name {shown(some[0])} with half of a surrogate pair")
+            continue
+        lengths = list(map(len, some if encoded.isascii() else (name.encode() for name in some))) or [1]
+        if b"\0" not in encoded and min(lengths) > 0 and max(lengths) <= limits.name_bytes:
+            if some is names:
+                return
+            continue
+        if some is not names:
+            limit = limits.name_bytes
+            _refuse(
+                path,
+                f"has a tensor name {shown(some[0])} of {lengths[0]} bytes, which is not 1 to {limit}, or has a NUL",
+            )
+
+
+def _regular(entry: Any) -> tuple[int, int, str, tuple[int, ...]] | None:
+    """Data offsets, dtype and shape of an entry; None when its form is another one."""
+    try:
+        dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    except (TypeError, KeyError, ValueError):
+        return None
+    if len(entry) != 3 or type(dtype) is not str or type(shape) is not list or type(entry["data_offsets"]) is not list:
+        return None
+    return (begin, end, dtype, tuple(shape)) if {type(begin), type(end), *map(type, shape)} == {int} else None
+
+
+def _explained(name: str, entry: Any, path: str) -> NoReturn:
+    """Refuse an entry of another form by what is wrong with it."""
     if not isinstance(entry, dict) or entry.keys() != _FIELDS:
         _refuse(path, f"has an entry {shown(name)} with other fields than {', '.join(sorted(_FIELDS))}")
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError:
-        _refuse(path, f"has a tensor name {shown(name)} with half of a surrogate pair")
-    if not 0 < length <= limits.name_bytes or "\0" in name:
-        _refuse(
-            path,
-            f"has a tensor name {shown(name)} of {length} bytes, which is not 1 to {limits.name_bytes}, or has a NUL",
-        )
-    shape, offsets = entry["shape"], entry["data_offsets"]
     if not isinstance(entry["dtype"], str):
         _refuse(path, f"has tensor {shown(name)} with a dtype that is not a text")
-    if not isinstance(shape, list) or len(shape) > limits.dimensions:
-        _refuse(path, f"has tensor {shown(name)} with a shape that is not a list of at most {limits.dimensions}")
-    if not isinstance(offsets, list) or len(offsets) != 2:
+    if not isinstance(entry["shape"], list):
+        _refuse(path, f"has tensor {shown(name)} with a shape that is not a list")
+    if not isinstance(entry["data_offsets"], list) or len(entry["data_offsets"]) != 2:
         _refuse(path, f"has tensor {shown(name)} with data offsets that are not a pair")
-    for number in (*shape, *offsets):
-        if type(number) is not int or not 0 <= number < 1 << 63:
-            _refuse(path, f"has tensor {shown(name)} with a number that is not whole, or not from 0 to 2^63 - 1")
-    return offsets[0], offsets[1], tuple(shape)
+    _refuse(path, f"has tensor {shown(name)} with a number that is not whole")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
