@@ -32,8 +32,7 @@ spec:
     - {{ include "shardpool.waitContainer" $pod | nindent 6 | trim }}
     - {{ include "shardpool.gateContainer" $pod | nindent 6 | trim }}
     {{- else if $engine }}
-    - {{ include "shardpool.serveContainer" $pod | nindent 6 | trim }}
-      restartPolicy: Always
+    - {{ include "shardpool.serveContainer" (merge (dict "sidecar" true) $pod) | nindent 6 | trim }}
     {{- end }}
     {{- with $v.extraInitContainers }}
     {{- toYaml . | nindent 4 }}
@@ -175,7 +174,7 @@ input: t (track). output: JSON list of the ranges that pods of the release use a
 
 {{/*
 shardpool.serveContainer
-input: t (track), rank. output: the container that fills the directory and serves it, without the list's dash.
+input: t (track), rank, sidecar. output: the container that fills the directory and serves it, without the list's dash.
 */}}
 {{- define "shardpool.serveContainer" }}
 {{- $v := .t.Values -}}
@@ -183,6 +182,9 @@ name: shardpool
 image: {{ include "shardpool.runtimeImage" .t }}
 imagePullPolicy: {{ $v.runtime.image.pullPolicy }}
 args: [serve]
+{{- if .sidecar }}
+restartPolicy: Always
+{{- end }}
 env:
   {{- include "shardpool.env" (dict "own" (include "shardpool.serveEnv" .) "extra" $v.runtime.extraEnv) | nindent 2 }}
 {{- with $v.runtime.extraEnvFrom }}

@@ -17,11 +17,11 @@ input: root, tracks. output: nothing, or the end of the render with every mistak
 {{- end -}}
 {{- include "shardpool.validate.release" (dict "t" (first .tracks) "out" $out) -}}
 {{- if $out.mistakes -}}
-{{- $lines := list (printf "\n\nshardpool: %d %s in the values of release %s" (len $out.mistakes) (ternary "mistake" "mistakes" (eq (len $out.mistakes) 1)) .root.Release.Name) -}}
+{{- $lines := list (printf "\nshardpool: %d %s in the values of release %s" (len $out.mistakes) (ternary "mistake" "mistakes" (eq (len $out.mistakes) 1)) .root.Release.Name) -}}
 {{- range $index, $mistake := $out.mistakes -}}
 {{- $lines = append $lines (printf "%d. %s" (add $index 1) (indent 3 $mistake | trim)) -}}
 {{- end -}}
-{{- fail (printf "%s\n" (join "\n\n" $lines)) -}}
+{{- fail (join "\n\n" $lines) -}}
 {{- end -}}
 {{- end -}}
 
