@@ -119,7 +119,9 @@ class MiniLM:
         return pooled / np.float32(np.linalg.norm(pooled))
 
     def _encode(self, state: Array, layer: str) -> Array:
-        query, key, value = (self._split(self._linear(state, f"{layer}attention.self.{n}")) for n in ("query", "key", "value"))
+        query, key, value = (
+            self._split(self._linear(state, f"{layer}attention.self.{n}")) for n in ("query", "key", "value")
+        )
         scores = query @ key.transpose(0, 2, 1) / np.float32(np.sqrt(query.shape[-1]))
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
         mixed = (scores / scores.sum(axis=-1, keepdims=True)) @ value

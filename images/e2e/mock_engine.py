@@ -42,7 +42,9 @@ def worker(rank: int, port: int) -> Any:
     """A started WorkerGrpcServer that has not published."""
     messages = importlib.import_module("modelexpress.p2p_pb2")
     server = importlib.import_module("modelexpress.metadata.worker_server").WorkerGrpcServer(
-        tensor_protos=[messages.TensorDescriptor(name=f"weight.{rank}", addr=0, size=TENSOR_BYTES, dtype="torch.float32")],
+        tensor_protos=[
+            messages.TensorDescriptor(name=f"weight.{rank}", addr=0, size=TENSOR_BYTES, dtype="torch.float32")
+        ],
         mx_source_id=None,
         port=port,
         metadata_endpoint=f"{os.environ.get('MX_WORKER_HOST', '127.0.0.1')}:{5555 + rank}",
