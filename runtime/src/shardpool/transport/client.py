@@ -55,10 +55,10 @@ class PoolClient:
         request = pool.StateRequest(caller=write_party(caller) if caller else None)
         return read_info(self._call("GetState", request, timeout, "asking for its state"))
 
-    def watch(self, caller: Party, info: PeerInfo, generation: int = 0) -> Any:
-        """Announcements after `generation`: an iterator of `pool.StateUpdate` that raises grpc.RpcError and has `cancel()`."""
-        request = pool.WatchRequest(caller=write_party(caller), instance=info.party.instance, generation=generation)
-        return self._stubs["WatchState"](request)
+    def watch(self, caller: Party, info: PeerInfo, timeout: float | None = None) -> Any:
+        """All announcements, then each new one: an iterator of `pool.StateUpdate` that raises grpc.RpcError and has `cancel()`."""
+        request = pool.WatchRequest(caller=write_party(caller), instance=info.party.instance)
+        return self._stubs["WatchState"](request, timeout=timeout)
 
     def outline(self, caller: Party, info: PeerInfo, timeout: float) -> bytes:
         """The encoded outline, exactly as long as the handshake said."""
