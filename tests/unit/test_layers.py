@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 import shardpool
 
 PACKAGE = Path(shardpool.__file__).parent
@@ -20,8 +21,8 @@ FLOORS = (
     ("wire",),
     ("discovery", "seed", "swarm"),
     ("source", "transport"),
-    ("http", "metrics", "control"),
-    ("interop",),
+    ("http", "metrics", "control", "egress_file", "audit"),
+    ("interop", "interop_buffers"),
     ("replica",),
     ("rank_process",),
     ("node",),

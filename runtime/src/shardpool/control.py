@@ -16,6 +16,7 @@ START = "start"  # rank, settings, staying
 SNAPSHOT = "snapshot"  # id
 SERVE = "serve"  # the directory is committed
 FORGET = "forget"  # paths: their bytes are not what was published; do not count them as verified any more
+LIMIT = "limit"  # mbps: the cap on what the rank sends, 0 is none
 DRAIN = "drain"  # refuse new reads, finish the leased ones, leave
 
 # From a rank

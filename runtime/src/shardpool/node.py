@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from shardpool import control
+from shardpool.egress_file import follow_limit
 from shardpool.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -84,6 +85,7 @@ class Node:
         self._leaving = threading.Event()
         self._stop_signal = 0
         self._committed = False
+        self._egress_limit: float | None = None  # as the file says
         self._started = time.monotonic()
         self._filled_after: float | None = None
         self._deadline = self._started + settings.deadline_seconds + MARGIN_SECONDS
@@ -167,6 +169,8 @@ class Node:
                 self._ranks.append(_Rank(number, self._spawn(number)))
             if self._progress is not None:
                 self._work(self._report_progress)
+            if self._staying and self.settings.egress_limit_file:
+                self._work(self._follow_egress_limit)
             while self._exit is None:
                 self._next_event()()
         finally:
@@ -223,7 +227,19 @@ class Node:
         self._workers.append(worker)
         worker.start()
 
+    def _follow_egress_limit(self) -> None:
+        follow_limit(
+            Path(self.settings.egress_limit_file),
+            lambda limit: self._events.put(lambda: self._limit_egress(limit)),
+            self._leaving,
+        )
+
     # Events, all on the thread of `run`
+
+    def _limit_egress(self, megabits_per_second: float) -> None:
+        self._egress_limit = megabits_per_second
+        for rank in self._ranks:
+            rank.process.send(control.LIMIT, mbps=megabits_per_second)
 
     def _on_message(self, process: RankProcess, message: Mapping[str, Any]) -> None:
         rank = self._of(process)
@@ -274,6 +290,8 @@ class Node:
         if self._exit is None:
             rank.process = self._spawn(rank.number)
             rank.stage = _Stage.STARTING
+            if self._egress_limit is not None:
+                rank.process.send(control.LIMIT, mbps=self._egress_limit)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stop_signal = number

@@ -142,6 +142,11 @@ class Replica:
             for path in paths:
                 store.forget_file(path)
 
+    def limit_egress(self, megabits_per_second: float) -> None:
+        """Change the cap on what is sent; 0 is none."""
+        if self._server is not None:
+            self._server.set_egress_limit(megabits_per_second)
+
     def snapshot(self) -> Mapping[str, Any]:
         """Status and metrics, as the node shows them."""
         return {"status": self._status(), "metrics": list(self._metrics())}
@@ -383,6 +388,8 @@ def main() -> int:
             pipe.send(control.SNAPSHOT, id=message["id"], **replica.snapshot())
         elif kind == control.SERVE:
             replica.commit()
+        elif kind == control.LIMIT:
+            replica.limit_egress(message["mbps"])
         elif kind == control.FORGET:
             replica.forget(message["paths"])
         elif kind == control.DRAIN:

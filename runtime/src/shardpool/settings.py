@@ -270,6 +270,12 @@ class Settings:
         _number(0, 1e7),
         group="Serving",
     )
+    egress_limit_file: str = _setting(
+        "",
+        "SHARDPOOL_EGRESS_LIMIT_FILE",
+        "File that holds the cap as a number; looked at each second, so that it can be changed while serving. Wins over the setting.",
+        group="Serving",
+    )
     max_readers: int = _setting(
         8,
         "SHARDPOOL_MAX_READERS",
@@ -371,7 +377,9 @@ class Settings:
                 hint="set all of SHARDPOOL_TLS_CERT, SHARDPOOL_TLS_KEY, SHARDPOOL_TLS_CA, or none",
             )
         digests = self.content_digest.split(",") if self.content_digest else []
-        if digests and (len(digests) != self.world or not all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)):
+        if digests and (
+            len(digests) != self.world or not all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)
+        ):
             raise ConfigurationError(
                 f"SHARDPOOL_CONTENT_DIGEST is not {self.world} times 64 lower-case hex digits, comma-separated",
                 hint="take them from `shardpool inspect` of a pool that you trust",
