@@ -185,7 +185,12 @@ class PoolService:
         """The stream transport's source."""
         with self._reads.take():
             reads = Reads(requests, self._readers)
-            if not context.add_callback(reads.end):
+
+            def end() -> None:
+                reads.end()
+                self._egress.wake()
+
+            if not context.add_callback(end):
                 return
             first = reads.next(FIRST_REQUEST_SECONDS)
             if first is None:
@@ -221,7 +226,7 @@ class PoolService:
         while offset < size:
             step = min(self._egress.send_size(), size - offset)
             # The wait ends with the call or the lease, whichever is first.
-            granted = self._egress.take(step, self._leases.seconds, lambda: reads.ended)
+            granted = self._egress.take(step, self._leases.seconds, lambda: reads.ended or self._stopping.is_set())
             if reads.ended or self._stopping.is_set():
                 return
             if not granted or not self._leases.covers(lease, generation):
