@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -359,3 +360,21 @@ def test_a_link_in_the_tree_is_never_written_through(directory: ModelDirectory, 
         store.open()
     assert stat.S_IMODE(outside.stat().st_mode) == 0o600
     assert outside.read_bytes() == b"precious"
+
+
+def test_a_rank_that_starts_anew_waits_for_a_commit_and_then_serves_it(directory: ModelDirectory, source: Path) -> None:
+    (catalog,) = load(directory, source)
+    opened: list[dict[int, bytes]] = []
+    store = ShardStore(ModelDirectory(directory.path), catalog)
+    starter = threading.Thread(target=lambda: opened.append(store.open()))
+    with directory.changing():
+        starter.start()
+        starter.join(0.2)
+        assert opened == []
+        directory.tree.rename(directory.path)
+        marker = json.loads((directory.state / "marker").read_text())
+        (directory.state / "marker").write_text(json.dumps({**marker, "phase": "committed"}))
+    starter.join(30)
+    assert len(opened[0]) == catalog.pieces
+    assert not directory.tree.exists()
+    store.close()

@@ -37,7 +37,8 @@ from shardpool.retry import Backoff, retry
 
 _log = logger(__name__)
 _VERSION = 1
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 5.0  # for a killed run's processes to be gone
+_CHANGE_SECONDS = 60.0  # a slow disk's fsync
 _RANK_STATE = re.compile(r"(?:rank|common)-(\d+)(?:\.journal|\.catalog)?")
 _REMOVE = "remove it, or set another SHARDPOOL_DIRECTORY"
 
@@ -229,22 +230,30 @@ class ModelDirectory:
         _check_complete(catalogs)
         with _typed(self.path):
             self._join_common_files(catalogs)
-            self._settle_tree({entry.path: entry.size for catalog in catalogs for entry in catalog.files})
-            self._write_marker(marker)
-            try:
-                os.rename(self.tree, self.path)
-            except OSError as error:
-                if self._has_final():
-                    raise StoreError(f"{self.path} exists and was not made by shardpool", hint=_REMOVE) from error
-                raise
-            self._finish(marker)
+            sizes = {entry.path: entry.size for catalog in catalogs for entry in catalog.files}
+            self._settle_tree(sizes)
+            with self.changing():
+                for path in sizes:  # once more: a rank that starts anew makes its files writable
+                    (self.tree / path).chmod(0o444)
+                self._write_marker(marker)
+                try:
+                    os.rename(self.tree, self.path)
+                except OSError as error:
+                    if self._has_final():
+                        raise StoreError(f"{self.path} exists and was not made by shardpool", hint=_REMOVE) from error
+                    raise
+                self._finish(marker)
+
+    def changing(self) -> FileLock:
+        """A context in which this process alone decides where the files are: `tree` or the final directory. Short."""
+        return _wait_for(FileLock(self.state / "change.lock", str(self.path)), _CHANGE_SECONDS)
 
     def reopen(self) -> None:
         """Hide a committed directory again, since some of its bytes are not what they were; they are to be fetched again.
 
         Ranks may call it at once.
         """
-        with _wait_for(FileLock(self.state / "change.lock", str(self.path))), _typed(self.path):
+        with self.changing(), _typed(self.path):
             marker = self._marker()
             if marker is None or marker.phase is not _Phase.COMMITTED or not self._has_final():
                 return
@@ -444,12 +453,12 @@ def _remove_tree(place: Path) -> None:
     shutil.rmtree(place)
 
 
-def _wait_for(lock: FileLock) -> FileLock:
+def _wait_for(lock: FileLock, seconds: float = _PATIENCE_SECONDS) -> FileLock:
     """Take a lock that its holder is about to give back. Raises StoreError that names the holder after some seconds."""
     retry(
         lock.acquire,
         on=(StoreError,),
-        deadline=time.monotonic() + _PATIENCE_SECONDS,
+        deadline=time.monotonic() + seconds,
         backoff=Backoff(0.01, longest=0.2),
     )
     return lock

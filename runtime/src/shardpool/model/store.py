@@ -77,7 +77,7 @@ class ShardStore:
         made: list[Path] = []
         try:
             require_descriptors(2 * len(self.catalog.extents) + _DESCRIPTORS_KEPT_FREE)
-            kept = self._open_committed(made) if self.directory.is_committed else self._open_filling(made)
+            kept = self._load(made)
             self.directory.save_catalog(self.catalog)
             self._journal.start(kept)
         except BaseException:
@@ -164,18 +164,27 @@ class ShardStore:
     def close(self) -> None:
         """End the thread, unmap, unlock. Memory that somebody still looks at stays mapped until they let go. Idempotent."""
         self.seal()
-        for file in self._files.values():
-            file.close()
-        self._files = {}
+        self._unmap()
         self._journal.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    def _open_filling(self, made: list[Path]) -> dict[int, bytes]:
+    def _load(self, made: list[Path]) -> dict[int, bytes]:
+        """Map the files, committed or not, and tell which recorded pieces are still what they were."""
         recorded = self._recorded()
-        self._make_files(made)
-        self._map(writable=True)
+        with self.directory.changing():
+            committed = self.directory.is_committed
+            mapped = self._map_committed() if committed else self._map_filling(made)
+        if committed:
+            kept = self._verified(recorded) if mapped else {}
+            if mapped and len(kept) == self.catalog.pieces:
+                self._sealed = True
+                return kept
+            self._unmap()
+            self.directory.reopen()
+            with self.directory.changing():
+                self._map_filling(made)
         new = {number for number, file in self._files.items() if file.path in set(made)}
         kept = self._verified(
             {p: digest for p, digest in recorded.items() if not any(span.file in new for span in self._spans_of(p))}
@@ -184,23 +193,24 @@ class ShardStore:
         self._allocate_ahead()
         return kept
 
-    def _open_committed(self, made: list[Path]) -> dict[int, bytes]:
-        recorded = self._recorded()
-        kept: dict[int, bytes] = {}
+    def _map_filling(self, made: list[Path]) -> bool:
+        self._make_files(made)
+        self._map(writable=True)
+        return True
+
+    def _map_committed(self) -> bool:
+        """Whether all files are there in their sizes."""
         try:
             self._map(writable=False)
         except StoreError as error:
             _log.warning("%s", error)
-        else:
-            kept = self._verified(recorded)
-            if len(kept) == self.catalog.pieces:
-                self._sealed = True
-                return kept
+            return False
+        return True
+
+    def _unmap(self) -> None:
         for file in self._files.values():
             file.close()
         self._files = {}
-        self.directory.reopen()
-        return self._open_filling(made)
 
     def _recorded(self) -> dict[int, bytes]:
         return {piece: digest for piece, digest in self._journal.read().items() if piece < self.catalog.pieces}
