@@ -120,7 +120,8 @@ class Replica:
                 summary=self._summary.as_dict(),
                 sha256=self._published_sha256(),
             )
-            if self._server is not None:
+            self._committed.wait()  # the node bounds this: it ends us when it cannot commit
+            if self._server is not None and not self._leaving.is_set():
                 self._serve(self._server)
         finally:
             self._close()
@@ -180,12 +181,9 @@ class Replica:
             return None
 
     def _serve(self, server: PoolServer) -> None:
-        """From complete to drained."""
-        self._committed.wait()  # the node bounds this: it ends us when it cannot commit
+        """From committed to drained."""
         store = self._store
         assert store is not None
-        if self._leaving.is_set():
-            return
         store.seal()
         auditor = Auditor(self.state, store, self._settings.audit_interval_seconds, self._on_damage)
         try:
