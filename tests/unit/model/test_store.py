@@ -388,7 +388,9 @@ def test_stripes_of_other_sizes_are_refused_not_cut(directory: ModelDirectory) -
     assert (directory.tree / "m").stat().st_size == 100
 
 
-@pytest.mark.parametrize("call", [lambda s: s.contents(0), lambda s: s.digest(0), lambda s: s.regions()])
+@pytest.mark.parametrize(
+    "call", [lambda s: s.contents(0), lambda s: s.digest(0), lambda s: s.regions(), lambda s: s.destination(0)]
+)
 def test_a_store_that_is_not_open_says_so(
     directory: ModelDirectory, catalog: Catalog, call: Callable[[ShardStore], object]
 ) -> None:
@@ -401,6 +403,9 @@ def test_a_store_is_opened_once(directory: ModelDirectory, catalog: Catalog) -> 
     shard.open()
     with pytest.raises(StoreError, match="open already"):
         shard.open()
+    assert shard.destination(0)
+    shard.close()
+    shard.open()
     assert shard.destination(0)
     shard.close()
 

@@ -74,6 +74,9 @@ class ShardStore:
                 f"rank {self.catalog.rank} of {self.directory.path} is open already", hint="close it first"
             )
         self._lock = self.directory.rank_lock(self.catalog.rank)
+        self._sealed = False
+        self._stop.clear()
+        self._allocated.clear()
         made: list[Path] = []
         try:
             require_descriptors(2 * len(self.catalog.extents) + _DESCRIPTORS_KEPT_FREE)
@@ -93,10 +96,11 @@ class ShardStore:
             raise StoreError(
                 f"{self.directory.path} is sealed", hint="this is a bug: a committed piece is never written"
             )
+        views = [self._file(span.file).write_view(span.offset, span.length) for span in self._spans_of(piece)]
         self._allocate(piece)
         if self._toucher is not None:
             self._wanted.put(piece)
-        return [self._files[span.file].write_view(span.offset, span.length) for span in self._spans_of(piece)]
+        return views
 
     def contents(self, piece: int) -> list[memoryview]:
         """The bytes of a piece, read-only, without a copy."""
