@@ -29,7 +29,7 @@ def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     if request.param == "disk":
         yield tmp_path
         return
-    place = Path("/dev/shm", f"shardpool-test-{os.getpid()}-{tmp_path.name}")  # noqa: S108
+    place = Path("/dev/shm", f"shardpool-test-{os.getpid()}-{tmp_path.name}")
     place.mkdir()
     yield place
     for directory, _, _ in os.walk(place):
