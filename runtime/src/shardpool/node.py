@@ -21,6 +21,7 @@ from shardpool.errors import (
     IntegrityError,
     RankDiedError,
     ShardpoolError,
+    StoreError,
 )
 from shardpool.http import StatusPages, StatusServer, Verdict
 from shardpool.identity import pool_identity
@@ -179,6 +180,8 @@ class Node:
             for worker in self._workers:
                 worker.join(5)
         if self._failure is not None:
+            if self._failure.exit_code == StoreError.exit_code and not self._committed:
+                self._directory.clean()  # a volume that is full is left as it was found
             raise self._failure
         return self._exit
 

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -291,3 +293,16 @@ def test_bad_settings_are_one_line_and_exit_code_2(pod: MakePod, tmp_path: Path)
     seedless = pod(tmp_path / "model", "pull", seed="ftp://somewhere").start()
     assert seedless.wait() == 2
     assert "ftp://somewhere" in seedless.log
+
+
+@pytest.mark.parametrize("layout", ["whole", "striped"])
+def test_a_volume_that_is_too_small_is_named_and_left_as_it_was(checkpoint: Path, tmp_path: Path, layout: str) -> None:
+    """In a mount namespace of its own, where a volume of 4 MB can be mounted without root."""
+    pull = f"{sys.executable} -m shardpool pull --model acme/tiny --revision {REVISION} --seed directory:{checkpoint} --layout {layout}"
+    script = f"mount -t tmpfs -o size=4m tmpfs {tmp_path} && {pull} --directory {tmp_path}/model; echo exit $?; ls -A {tmp_path}"
+    namespace = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
+    done = subprocess.run([*namespace, "sh", "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    line = next(line for line in done.stderr.splitlines() if line.startswith("shardpool: "))
+    assert str(tmp_path) in line
+    assert re.search(r"\d+ bytes", line)
+    assert done.stdout == "exit 6\n"
