@@ -41,7 +41,8 @@ class Worker:
     def __init__(self, host: str, port: int, rank: int, identity: SourceIdentity = IDENTITY, world: int = 2) -> None:
         self.host, self.rank, self.source_id = host, rank, identity.mx_source_id()
         self.state = ReplicaState(
-            Party(secrets.token_hex(16), self.source_id, identity.canonical_json(), rank, world, "striped"), transports=("stream",)
+            Party(secrets.token_hex(16), self.source_id, identity.canonical_json(), rank, world, "striped"),
+            transports=("stream",),
         )
         self.server = PoolServer(Settings(bind_host=host), self.state, port=port)
         self.port = self.server.start()

@@ -63,7 +63,7 @@ def test_a_release_as_planned_passes(
     assert {name: check.verdict for name, check in checks.items() if name.startswith("rank")} == {
         f"rank {rank} {what}": OK for rank in range(2) for what in ("service", "peers", "handshake", "pods")
     }
-    assert "transport stream" in checks["rank 0 handshake"].seen
+    assert (checks["transport in use"].verdict, checks["transport in use"].seen) == (OK, "stream")
 
 
 def test_a_service_that_leads_to_another_model_is_named_with_the_fields(
@@ -205,6 +205,25 @@ def test_limits_that_are_too_low_are_named_with_what_is_needed(monkeypatch: pyte
     assert (checks["memlock limit"].verdict, "8192 KiB" in checks["memlock limit"].seen) == (FAIL, True)
     assert (checks["open files limit"].verdict, "1024" in checks["open files limit"].hint) == (FAIL, True)
     assert (checks["/dev/shm"].verdict, "64 MiB" in checks["/dev/shm"].seen) == (WARN, True)
+
+
+def test_pods_that_offer_nixl_where_there_is_no_rdma_are_warned_of(
+    worker: Callable[..., Any],
+    free_ports: Callable[[int], int],
+    names: Callable[..., Resolver],
+    identity: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_ports(2)
+    for rank in range(2):
+        pod = worker("127.0.0.2", port + rank, rank)
+        pod.state.set_transports(("nixl", "stream"))
+        pod.publish()
+    resolver = names(pool="127.0.0.2", pool_peers="127.0.0.2")
+    monkeypatch.setattr("shardpool.probe.doctor.listed_rdma_devices", lambda: ())
+    assert _run(_plan(identity, port), resolver)["transport in use"].verdict == WARN
+    monkeypatch.setattr("shardpool.probe.doctor.listed_rdma_devices", lambda: ("mlx5_0",))
+    assert _run(_plan(identity, port), resolver)["transport in use"].verdict == OK
 
 
 def test_nixl_over_tcp_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

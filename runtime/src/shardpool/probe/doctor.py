@@ -18,6 +18,7 @@ from shardpool.probe.plan import Plan, PlannedRank
 from shardpool.probe.report import FAIL, OK, WARN, Check, Report
 from shardpool.settings import Settings
 from shardpool.swarm.state import PeerInfo, Phase
+from shardpool.transport.fabric import listed_rdma_devices
 
 AT_ONCE = 16
 SERVICE_CALLS = 4
@@ -45,6 +46,7 @@ class Doctor:
         self._resolver = resolver or Resolver()
         self._seconds = seconds
         self._deadline = 0.0
+        self._transports: set[str] = set()
 
     def run(self) -> Report:
         """Look at this host, then at every rank. Never raises for what is found."""
@@ -53,6 +55,7 @@ class Doctor:
         with ThreadPoolExecutor(min(AT_ONCE, len(self._plan.ranks)), "doctor") as pool:
             for found in pool.map(lambda rank: list(self._check_rank(rank)), self._plan.ranks):
                 checks.extend(found)
+        checks.extend(_transport_check(self._transports))
         return Report(tuple(checks))
 
     def _check_rank(self, rank: PlannedRank) -> Iterator[Check]:
@@ -119,14 +122,8 @@ class Doctor:
             return Check(where, FAIL, f"layout {party.layout}, planned {plan.layout}")
         if info.phase is not Phase.READY:
             return Check(where, WARN, f"{info.phase.name.lower()}, not ready")
-        transports = "+".join(info.transports)
-        if "nixl" in info.transports and not _rdma_here():
-            return Check(
-                where,
-                OK,
-                f"ready, transport {transports} (without RDMA UCX goes over TCP, which is for fenced networks)",
-            )
-        return Check(where, OK, f"ready, transport {transports}")
+        self._transports.update(info.transports)
+        return Check(where, OK, f"ready, transport {'+'.join(info.transports)}")
 
     def _engine_pod(self, rank: PlannedRank, endpoint: Endpoint) -> Check:
         """One pod whose engine loads with ModelExpress: what it has published, and as which rank."""
@@ -167,10 +164,20 @@ class Doctor:
         return Check(where, OK, f"published {answer.source_id}, {len(manifest.tensors)} tensors")
 
 
-def _rdma_here() -> bool:
-    from shardpool.transport.fabric import rdma_devices
-
-    return bool(rdma_devices())
+def _transport_check(transports: set[str]) -> Iterator[Check]:
+    """What ready pods move bytes with. They do not say over which fabric; whether this node has RDMA is the best hint there is."""
+    if not transports:
+        return
+    seen = "+".join(sorted(transports))
+    if "nixl" in transports and not listed_rdma_devices():
+        yield Check(
+            "transport in use",
+            WARN,
+            f"{seen}; this node has no RDMA device, and without one UCX goes over TCP",
+            "whoever reaches its ports can then read and write the process: set transport stream, or fence the network",
+        )
+    else:
+        yield Check("transport in use", OK, seen)
 
 
 def _dns_check(name: str, host: str, answer: DnsAnswer) -> Check:

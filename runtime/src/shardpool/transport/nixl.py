@@ -420,7 +420,10 @@ class NixlReader:
         if piece.under_way or piece.runs or self._agent is None:
             return
         del self._pieces[piece.number]
-        self._agent.deregister(piece.registration)
+        try:
+            self._agent.deregister(piece.registration)
+        except TransportError as error:  # nothing is under way there, and the agent's end takes it back
+            LOG.debug("piece %d: %s", piece.number, error)
         piece.keep.clear()
         if piece.abandoned_at is None:
             self._sink.landed(piece.number, None)

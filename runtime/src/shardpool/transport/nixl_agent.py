@@ -241,7 +241,7 @@ class Agent:
 
     def deregister(self, registration: Any) -> None:
         """Take memory back. No transfer may use it any more."""
-        self._held.registrations.remove(registration)
+        self._held.registrations = [held for held in self._held.registrations if held is not registration]
         self._try("memory cannot be deregistered", self._agent.deregisterMem, registration, [self._backend])
 
     def metadata(self) -> bytes:

@@ -22,6 +22,9 @@ class NixlSource:
     Memory is registered read-only as far as the mapping goes: NIXL has no read-only registration, so give it mappings that only the
     kernel may write. Few large regions, never one a tensor: each costs 42 bytes of every receiver's metadata.
 
+    Over TCP a read is answered by UCX in this process: if the process is frozen while receivers that had asked for bytes leave, UCX ends it
+    when it wakes (it takes the failing answer for a bug of its own). Over RDMA nothing here runs for a read.
+
     Args:
         regions: `(start, length, address)`: `length` bytes of the shard from `start` lie at `address` of this process. Mapped until
             `close` returns.

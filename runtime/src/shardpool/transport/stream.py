@@ -28,6 +28,8 @@ _LOG = logger(__name__)
 _READ_PIECES = methods(pool.DESCRIPTOR, "PoolService")["ReadPieces"]
 STEP = 256 * 1024
 """Bytes that are written and hashed at once: few enough to stay in the cache, and to let an abandoned piece go soon."""
+ENOUGH_UNDER_WAY = 4 * 1024 * 1024
+"""Bytes asked for and not here yet, with which the source has enough to do."""
 CHUNKS_BETWEEN = 2
 _JOIN_SECONDS = 5.0
 
@@ -68,13 +70,25 @@ class _Cursor:
 class _Read:
     """A piece that was asked for. `received` counts what the source sent of it, also after it was abandoned."""
 
-    __slots__ = ("abandoned", "destination", "hashed", "hasher", "length", "piece", "received", "users", "written")
+    __slots__ = (
+        "abandoned",
+        "destination",
+        "hashed",
+        "hasher",
+        "length",
+        "piece",
+        "received",
+        "sent",
+        "users",
+        "written",
+    )
 
     def __init__(self, piece: int, destination: Sequence[memoryview]) -> None:
         self.piece = piece
         self.destination = [view.cast("B") for view in destination if view.nbytes]
         self.length = sum(view.nbytes for view in self.destination)
         self.received = 0
+        self.sent = False  # the source was asked
         self.written = _Cursor()
         self.hashed = _Cursor()
         self.hasher = blake3()
@@ -91,7 +105,7 @@ class StreamReader:
         self._sink = sink
         self._lock = threading.Lock()
         self._asked = threading.Condition(self._lock)
-        self._to_send: deque[pool.ReadRequest] = deque()
+        self._to_send: deque[_Read | pool.ReadRequest] = deque()  # a piece, or a cancellation
         self._reads: deque[_Read] = deque()  # what the source has yet to send or to refuse, in its order
         self._unsettled: dict[int, _Read] = {}  # neither landed nor failed nor abandoned
         self._closing = False
@@ -115,7 +129,7 @@ class StreamReader:
             if error is None:
                 self._reads.append(read)
                 self._unsettled[piece] = read
-                self._ask(pool.ReadRequest(piece=piece))
+                self._ask(read)
         if error is not None:
             self._sink.failed(piece, error)
 
@@ -145,7 +159,7 @@ class StreamReader:
         if threading.current_thread() is not self._thread:
             self._thread.join(_JOIN_SECONDS)
 
-    def _ask(self, request: pool.ReadRequest) -> None:
+    def _ask(self, request: _Read | pool.ReadRequest) -> None:
         self._to_send.append(request)
         self._asked.notify_all()
 
@@ -154,13 +168,34 @@ class StreamReader:
         first = True
         while True:
             with self._lock:
-                self._asked.wait_for(lambda: self._to_send or self._closing or self._broken is not None)
-                if not self._to_send or self._closing or self._broken is not None:
+                self._asked.wait_for(lambda: self._closing or self._broken is not None or self._due())
+                if self._closing or self._broken is not None:
                     return
-                request = self._to_send.popleft()
+                request = self._next_request()
             if first:
                 request.lease_id, request.instance, first = self._grant.lease_id, self._grant.instance, False
             yield request
+
+    def _due(self) -> bool:
+        """Whether to send what is waiting. A message costs both sides as much as moving 100 KB, so while enough is under way
+        pieces are saved up to go in one."""
+        if not self._to_send:
+            return False
+        if any(isinstance(request, pool.ReadRequest) for request in self._to_send):
+            return True
+        return sum(read.length - read.received for read in self._reads if read.sent) < ENOUGH_UNDER_WAY
+
+    def _next_request(self) -> pool.ReadRequest:
+        head = self._to_send.popleft()
+        if not isinstance(head, _Read):
+            return head
+        head.sent = True
+        request = pool.ReadRequest(piece=head.piece)
+        while self._to_send and isinstance(following := self._to_send[0], _Read):
+            self._to_send.popleft()
+            following.sent = True
+            request.following.append(following.piece)
+        return request
 
     def _receive(self) -> None:
         """The receiving thread: nothing else writes to a destination."""
@@ -243,15 +278,18 @@ class StreamReader:
             target[:] = data[position : position + target.nbytes]
 
         self._step_through(read, read.written, size, write)
-        read.received += size
-        if read.received == read.length:
-            with self._lock:
+        with self._lock:
+            read.received += size
+            if read.received == read.length:
                 self._reads.popleft()
+            if self._to_send:
+                self._asked.notify_all()
         self._written.put((read, size))
 
     def _refused(self, read: _Read, refusal: int) -> None:
         with self._lock:
             self._reads.popleft()
+            self._asked.notify_all()
             if read.abandoned:
                 return
             del self._unsettled[read.piece]
