@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardpool.discovery import Discovery, Endpoint, Listing, Registration, make_discovery
+from shardpool.discovery import Discovery, Endpoint, Listing, Registration, make_discovery, resolving
 from shardpool.errors import ConfigurationError
 from shardpool.settings import Settings
 
@@ -157,6 +157,29 @@ def test_silent_dns_does_not_overrun_a_short_watch(dns_server, make: Make) -> No
     dns_server.everything = "SILENCE"
     discovery = make("headless")
     assert discovery.watch(Listing(()), 0.2) is None
+
+
+def test_slow_dns_is_waited_for_over_many_short_watches(dns_server, make: Make) -> None:
+    dns_server.zone[NAME] = ["10.0.0.1"]
+    dns_server.zone[NAME, "AAAA"] = "SILENCE"  # each lookup takes its second of patience
+    discovery = make("headless")
+    waits = (discovery.watch(Listing(()), 0.1) for _ in range(600))
+    found = next((listing for listing in waits if listing is not None), None)
+    assert found is not None
+    assert [endpoint.host for endpoint in found.endpoints] == ["10.0.0.1"]
+
+
+def test_nobody_is_asked_when_nobody_watches_any_more(dns_server, make: Make, monkeypatch) -> None:
+    monkeypatch.setattr(resolving, "WANTED_SECONDS", 0.0)
+    discovery = make("headless")
+    before = {thread.name for thread in threading.enumerate()}
+    discovery.watch(Listing(()), 0.05)
+    for thread in threading.enumerate():
+        if thread.name == "lookup":
+            thread.join(30)
+    assert {thread.name for thread in threading.enumerate()} <= before
+    dns_server.zone[NAME] = ["10.0.0.1"]
+    assert discovery.watch(discovery.list(), 0.05) is None
 
 
 def test_one_dead_name_of_a_list_does_not_hide_the_others(dns_server, resolver) -> None:

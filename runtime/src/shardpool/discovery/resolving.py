@@ -26,7 +26,9 @@ The jitter keeps replicas that started together from asking together.
 KEEP_SECONDS = 60.0
 """For so long after the last answer what it said is still listed, while no DNS server gives a usable one."""
 
-_SHORT_LOOKUP = 1.0  # a lookup that had less time than this and failed says nothing about DNS
+WANTED_SECONDS = 10.0
+"""For so long after the last call of `watch` the names are still looked up."""
+
 _PARALLEL = 8
 
 
@@ -43,7 +45,8 @@ class ResolvingDiscovery:
     """Peers are where the names of `targets` lead to, now.
 
     A name without an address is no error but "no peer yet", with the reason in the listing's `problem`. Nothing is
-    cached: each lookup asks DNS. There is no thread of its own: whoever watches looks up.
+    cached: each lookup asks DNS. While somebody watches, a thread of its own looks up: a wait may be shorter than a slow
+    server takes to answer.
 
     Args:
         targets: what to resolve.
@@ -61,6 +64,7 @@ class ResolvingDiscovery:
         rng: random.Random | None = None,
     ) -> None:
         self._targets = tuple(dict.fromkeys(targets))
+        self._fixed = all(is_literal(target.host) for target in self._targets)  # nothing can change
         self._label = ", ".join(dict.fromkeys(target.host for target in self._targets))
         self._resolver = resolver or Resolver()
         self._pace = pace
@@ -71,6 +75,8 @@ class ResolvingDiscovery:
         self._current: Listing | None = None
         self._delays = pace.delays(self._rng)
         self._due = 0.0
+        self._wanted = 0.0
+        self._watcher: threading.Thread | None = None
         self._closed = False
         self._registration: Registration | None = None
 
@@ -89,43 +95,50 @@ class ResolvingDiscovery:
     def list(self) -> Listing:
         """Resolve every target now, within about `LOOKUP_SECONDS`."""
         with self._looking:
-            return self._look(LOOKUP_SECONDS)
+            return self._look()
 
     def watch(self, known: Listing, timeout: float) -> Listing | None:
-        """Look up at the pace, until the listing differs from `known` or for `timeout` seconds."""
+        """Wait until the listing differs from `known`, for `timeout` seconds at most; meanwhile it is looked up at the pace."""
         deadline = time.monotonic() + timeout
-        while True:
-            with self._changed:
+        with self._changed:
+            self._wanted = max(self._wanted, deadline + WANTED_SECONDS)
+            done = self._closed or (self._fixed and self._current is not None)
+            if self._watcher is None and not done:
+                self._watcher = threading.Thread(target=self._keep_looking, name="lookup", daemon=True)
+                self._watcher.start()
+            while True:
                 if self._current is not None and self._current != known:
                     return self._current
-                now = time.monotonic()
-                if self._closed or now >= deadline:
+                left = deadline - time.monotonic()
+                if self._closed or left <= 0:
                     return None
-                if now < self._due:
-                    self._changed.wait(min(self._due, deadline) - now)
-                    continue
-            if not self._looking.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                return None
-            try:
-                if time.monotonic() >= self._due:  # else another watcher has just looked
-                    self._look(min(LOOKUP_SECONDS, max(0.0, deadline - time.monotonic())))
-            finally:
-                self._looking.release()
+                self._changed.wait(left)
 
     def close(self) -> None:
         """End waiting calls; a lookup under way ends by its own bound."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            watcher = self._watcher
+        if watcher is not None:
+            watcher.join(LOOKUP_SECONDS + 1)
 
-    def _look(self, seconds: float) -> Listing:
+    def _keep_looking(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and (now := time.monotonic()) < min(self._due, self._wanted):
+                    self._changed.wait(min(self._due, self._wanted) - now)
+                if self._closed or now >= self._wanted or (self._fixed and self._current is not None):
+                    self._watcher = None
+                    return
+            with self._looking:
+                self._look()
+
+    def _look(self) -> Listing:
         if self._closed:
             return Listing((), "discovery is closed")
-        started = time.monotonic()
-        answers = self._resolve(seconds)
+        answers = self._resolve(LOOKUP_SECONDS)
         now = time.monotonic()
-        if seconds < _SHORT_LOOKUP and now - started >= seconds and not all(answer.definite for answer in answers):
-            return self._current or Listing(())
         endpoints: set[Endpoint] = set()
         problems: list[str] = []
         for target, answer in zip(self._targets, answers, strict=True):
