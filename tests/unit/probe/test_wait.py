@@ -37,7 +37,7 @@ def _waiter(answers: dict[str, Answer], listed: Listed, settings: Settings | Non
     return Waiter(
         settings or _settings(),
         [listed] * ranks,  # type: ignore[list-item]
-        question=lambda endpoint, *_: answers[endpoint.host],
+        question=lambda endpoint, _: answers[endpoint.host],
         round_seconds=0.01,
         settle_seconds=0.05,
     )
@@ -103,7 +103,7 @@ def test_every_local_rank_needs_a_ready_peer() -> None:
     waiter = Waiter(
         settings,
         [Listed("10.0.0.1", "10.0.0.2"), Second("10.0.0.1", "10.0.0.2")],  # type: ignore[list-item]
-        question=lambda endpoint, *_: READY if endpoint.port == 6555 else Answer(Published.NO, "not yet"),
+        question=lambda endpoint, _: READY if endpoint.port == 6555 else Answer(Published.NO, "not yet"),
         round_seconds=0.01,
         settle_seconds=0.05,
     )
@@ -178,10 +178,10 @@ def test_a_waiting_pod_looks_unpublished_to_modelexpress_and_waiting_to_us(free_
         Settings(bind_host="127.0.0.1", worker_grpc_port=port, pod_name="pod-a", worker_host="10.0.0.1")
     )
     try:
-        answer = ask(Endpoint("127.0.0.1", port), Settings(), 30.0)
+        answer = ask(Endpoint("127.0.0.1", port), 30.0)
         assert (answer.state, answer.replica) == (Published.WAITING, "pod-a")
         with pytest.raises(ConfigurationError, match="cannot be bound"):
             WaitingServer(Settings(bind_host="127.0.0.1", worker_grpc_port=port))
     finally:
         server.close()
-    assert ask(Endpoint("127.0.0.1", port), Settings(), 30.0).state is Published.UNREACHABLE
+    assert ask(Endpoint("127.0.0.1", port), 30.0).state is Published.UNREACHABLE

@@ -24,9 +24,6 @@ from shardpool.cli.options import load_settings, settings_options
         "http_port",
         "http_host",
         "connect_seconds",
-        "tls_cert",
-        "tls_key",
-        "tls_ca",
     ),
 )
 def gate(**flags: Any) -> int:

@@ -24,9 +24,6 @@ from shardpool.cli.options import load_settings, settings_options
         "bind_host",
         "wait_for_peers_seconds",
         "connect_seconds",
-        "tls_cert",
-        "tls_key",
-        "tls_ca",
     ),
 )
 def wait(**flags: Any) -> int:

@@ -13,7 +13,7 @@ from shardpool.discovery.dns import Resolver
 from shardpool.errors import MismatchError, ShardpoolError
 from shardpool.identity import explain_difference
 from shardpool.probe.host import check_host
-from shardpool.probe.manifest import NOBODY, Published, ask, manifest_call
+from shardpool.probe.manifest import NOBODY, Published, ask, manifest_call, plain_channel
 from shardpool.probe.plan import Plan, PlannedRank
 from shardpool.probe.report import FAIL, OK, WARN, Check, Report
 from shardpool.settings import Settings
@@ -129,11 +129,10 @@ class Doctor:
         """One pod whose engine loads with ModelExpress: what it has published, and as which rank."""
         import grpc
 
-        from shardpool.transport.channel import open_channel
         from shardpool.wire import p2p
 
         where, seconds = endpoint.target, self._settings.connect_seconds
-        answer = ask(endpoint, self._settings, seconds)
+        answer = ask(endpoint, seconds)
         if answer.state is Published.UNCLEAR:
             return Check(where, FAIL, answer.reason, "the selector may be another workload's")
         if answer.state is not Published.YES:
@@ -148,7 +147,7 @@ class Doctor:
             )
         if answer.source_id in ("", NOBODY):
             return Check(where, FAIL, "it answers to any id", "it is no ModelExpress worker")
-        with open_channel(endpoint, self._settings) as channel:
+        with plain_channel(endpoint) as channel:
             try:
                 request = p2p.GetTensorManifestRequest(mx_source_id=answer.source_id)
                 manifest = manifest_call(channel)(request, timeout=max(seconds, 10.0))

@@ -110,9 +110,7 @@ class Gate:
         """Ask the engine and every local rank once, at the same time."""
         with ThreadPoolExecutor(min(16, len(self._endpoints) + 1), "gate") as pool:
             health = pool.submit(self._engine_problem)
-            answers = pool.map(
-                lambda endpoint: ask(endpoint, self._settings, self._settings.connect_seconds), self._endpoints.values()
-            )
+            answers = pool.map(lambda endpoint: ask(endpoint, self._settings.connect_seconds), self._endpoints.values())
             return Observation(health.result(), dict(zip(self._endpoints, answers, strict=True)))
 
     def _run(self) -> None:

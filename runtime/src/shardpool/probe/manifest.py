@@ -9,10 +9,12 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardpool.discovery.base import Endpoint
-from shardpool.settings import Settings
+
+if TYPE_CHECKING:
+    import grpc
 
 NOBODY = "f" * 15 + "0"
 """An `mx_source_id` that is asked for to be refused."""
@@ -41,19 +43,27 @@ class Answer:
     replica: str = ""
 
 
-def ask(endpoint: Endpoint, settings: Settings, seconds: float) -> Answer:
+def ask(endpoint: Endpoint, seconds: float) -> Answer:
     """Ask one worker over a fresh connection, within `seconds`. Never raises for what the other side does."""
     import grpc
 
-    from shardpool.transport.channel import open_channel
     from shardpool.wire import p2p
 
-    with open_channel(endpoint, settings) as channel:
+    with plain_channel(endpoint) as channel:
         try:
             response = manifest_call(channel)(p2p.GetTensorManifestRequest(mx_source_id=NOBODY), timeout=seconds)
         except grpc.RpcError as error:
             return _from_refusal(error)
     return Answer(Published.YES, "published", response.mx_source_id)
+
+
+def plain_channel(endpoint: Endpoint) -> grpc.Channel:
+    """A fresh connection to a ModelExpress worker, which knows no TLS whatever this release's pool uses."""
+    import grpc
+
+    from shardpool.transport.channel import channel_options
+
+    return grpc.insecure_channel(endpoint.target, options=channel_options())
 
 
 def manifest_call(channel: Any) -> Any:

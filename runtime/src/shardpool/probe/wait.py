@@ -92,7 +92,7 @@ class Waiter:
         settings: Settings,
         discoveries: Sequence[Discovery],
         *,
-        question: Callable[[Endpoint, Settings, float], Answer] = ask,
+        question: Callable[[Endpoint, float], Answer] = ask,
         round_seconds: float = ROUND_SECONDS,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
@@ -144,9 +144,7 @@ class Waiter:
         ours = [endpoint for endpoint in listing.endpoints if endpoint.host == self._settings.worker_host]
         others = [endpoint for endpoint in listing.endpoints if endpoint.host != self._settings.worker_host]
         with ThreadPoolExecutor(AT_ONCE, "wait") as pool:
-            answers = pool.map(
-                lambda endpoint: self._question(endpoint, self._settings, self._settings.connect_seconds), others
-            )
+            answers = pool.map(lambda endpoint: self._question(endpoint, self._settings.connect_seconds), others)
             return Round(bool(ours), dict(zip(others, answers, strict=True)), listing.problem)
 
     def _tell(self, seen: Round) -> str:
@@ -173,7 +171,7 @@ class WaitingServer:
     def __init__(self, settings: Settings, *, port: int | None = None) -> None:
         import grpc
 
-        from shardpool.transport.channel import server_credentials, server_options
+        from shardpool.transport.channel import server_options
         from shardpool.wire import p2p
         from shardpool.wire.descriptors import methods
 
@@ -194,13 +192,8 @@ class WaitingServer:
         host = settings.bind_host or "::"
         wanted = settings.worker_grpc_port if port is None else port
         address = f"[{host}]:{wanted}" if ":" in host else f"{host}:{wanted}"
-        credentials = server_credentials(settings)
         try:
-            self.port = (
-                self._server.add_secure_port(address, credentials)
-                if credentials
-                else self._server.add_insecure_port(address)
-            )
+            self.port = self._server.add_insecure_port(address)  # as ModelExpress's workers do
         except RuntimeError as error:
             raise ConfigurationError(
                 f"{address} cannot be bound: {str(error).splitlines()[0]}", hint="set MX_WORKER_GRPC_PORT"
