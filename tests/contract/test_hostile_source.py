@@ -175,10 +175,10 @@ def test_flipped_bits_are_told_by_the_digest(shard: Shard, hostile: Hostile, con
 
 def test_chunks_may_be_of_any_size_and_cross_files(shard: Shard, hostile: Hostile, connect: Connect) -> None:
     def stream(requests: Iterator[Any]) -> Iterator[bytes]:
-        for request in requests:
-            data = memoryview(shard.piece(request.piece))
+        for piece in (piece for request in requests for piece in (request.piece, *request.following)):
+            data = memoryview(shard.piece(piece))
             for start in range(0, len(data), 10_007):
-                yield encode_chunk(request.piece, start, [data[start : start + 10_007]])
+                yield encode_chunk(piece, start, [data[start : start + 10_007]])
 
     talk = connect(hostile(ReadPieces=_instead(stream)))
     talk.told.next("opened")

@@ -30,6 +30,12 @@ def test_pieces_come_in_the_order_they_were_asked_for(readers: ThreadPoolExecuto
     assert not reads.ended
 
 
+def test_several_pieces_may_come_in_one_request(readers: ThreadPoolExecutor) -> None:
+    reads = Reads(iter([pool.ReadRequest(piece=3, following=[1, 2]), _ask(9)]), readers)
+    asked = [reads.next(10) for _ in range(4)]
+    assert [wanted.piece for wanted in asked if wanted] == [3, 1, 2, 9]
+
+
 def test_a_cancellation_reaches_the_piece_being_sent_and_those_that_wait(readers: ThreadPoolExecutor) -> None:
     requests: queue.SimpleQueue[pool.ReadRequest | None] = queue.SimpleQueue()
     reads = Reads(iter(requests.get, None), readers)

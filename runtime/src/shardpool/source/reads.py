@@ -57,11 +57,13 @@ class Reads:
                 with self._changed:
                     if request.cancel:
                         self._cancel(request.piece)
-                    elif len(self._waiting) >= MOST_AHEAD:
+                    elif len(self._waiting) + len(request.following) >= MOST_AHEAD:
                         self.overrun = True
                         break
                     else:
-                        self._waiting.append(Wanted(request.piece, request.offset, request.lease_id, request.instance))
+                        lease_id, instance = request.lease_id, request.instance
+                        self._waiting.append(Wanted(request.piece, request.offset, lease_id, instance))
+                        self._waiting.extend(Wanted(piece, 0, lease_id, instance) for piece in request.following)
                     self._changed.notify_all()
         except (
             Exception

@@ -203,18 +203,20 @@ class ReleaseResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("lease_id", "instance", "piece", "offset", "cancel")
+    __slots__ = ("lease_id", "instance", "piece", "offset", "cancel", "following")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWING_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     instance: str
     piece: int
     offset: int
     cancel: bool
-    def __init__(self, lease_id: _Optional[str] = ..., instance: _Optional[str] = ..., piece: _Optional[int] = ..., offset: _Optional[int] = ..., cancel: _Optional[bool] = ...) -> None: ...
+    following: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lease_id: _Optional[str] = ..., instance: _Optional[str] = ..., piece: _Optional[int] = ..., offset: _Optional[int] = ..., cancel: _Optional[bool] = ..., following: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReadChunk(_message.Message):
     __slots__ = ("piece", "offset", "data", "refusal")
