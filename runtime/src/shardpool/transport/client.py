@@ -81,7 +81,8 @@ class PoolClient:
     def acquire(self, caller: Party, info: PeerInfo, transport: str, timeout: float) -> Grant:
         """A lease, given by the process of the handshake."""
         request = pool.LeaseRequest(caller=write_party(caller), instance=info.party.instance, transport=transport)
-        response = self._call("AcquireLease", request, timeout, "acquiring a lease")
+        # Not cancelled once it is sent: the source may have given the lease already, and then it must be given back.
+        response = self._call("AcquireLease", request, timeout, "acquiring a lease", cancellable=False)
         if response.instance != info.party.instance:
             raise MismatchError(f"{self._peer}: the lease is of another process", reason="instance")
         if not 0 < len(response.lease_id) <= 64 or not response.ttl_ms:
@@ -113,17 +114,21 @@ class PoolClient:
         for call in running:
             call.cancel()
 
-    def _call(self, name: str, request: Any, timeout: float, doing: str) -> Any:
+    def _call(self, name: str, request: Any, timeout: float, doing: str, *, cancellable: bool = True) -> Any:
+        with self._lock:
+            if self._cancelled:
+                raise PeerUnreachableError(f"{self._peer}, {doing}: given up by this side")
         call = self._stubs[name].future(request, timeout=max(timeout, 0.001))
-        with self._cancellable(call, doing):
+        with self._cancellable(call, doing, register=cancellable):
             return call.result()
 
     @contextlib.contextmanager
-    def _cancellable(self, call: Any, doing: str) -> Any:
+    def _cancellable(self, call: Any, doing: str, *, register: bool = True) -> Any:
         with self._lock:
-            self._running.add(call)
+            if register:
+                self._running.add(call)
             cancelled = self._cancelled
-        if cancelled:
+        if cancelled and register:
             call.cancel()
         try:
             yield
