@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from shardpool.settings import Settings
 
-
 SETTLE_SECONDS = 3.0
 
 

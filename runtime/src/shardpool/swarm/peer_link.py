@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shardpool.swarm.peer_table import Candidate
 from shardpool.swarm.state import Load, PeerInfo, Phase
+from shardpool.swarm.transfer import Transfer
 
 _WEIGHT = 0.3  # of the newest measurement in a running mean
 
@@ -33,7 +34,7 @@ class PeerLink:
     claimed_at: float = 0.0
     ripe: int = 0
     unripe: deque[tuple[float, int]] = field(default_factory=deque)
-    outstanding: dict[int, None] = field(default_factory=dict)  # pieces in the order they were asked for
+    outstanding: dict[int, Transfer] = field(default_factory=dict)  # by piece, in the order they were asked for
     busy_until: float = 0.0
     last_progress: float = 0.0
     last_landed: float = 0.0

@@ -27,7 +27,7 @@ def depth(view: View, link: PeerLink) -> int:
     """How many pieces to ask of a source at once."""
     if not link.rate:
         return _DEPTH
-    return min(_DEEPEST, _DEPTH + int(_BUFFERED_SECONDS * link.rate / max(1, view.plan.length(0))))
+    return min(_DEEPEST, _DEPTH + int(_BUFFERED_SECONDS * link.rate / view.piece_size))
 
 
 def patience(view: View, link: PeerLink) -> float:
@@ -52,9 +52,8 @@ class Picker:
             if not link.outstanding:
                 continue
             current = False
-            for piece in link.outstanding:
-                transfer = view.transfers.get(link.number, piece)
-                if transfer is not None and not transfer.given_up and now - transfer.asked <= lagging:
+            for transfer in link.outstanding.values():
+                if now - transfer.asked <= lagging:
                     counted += 1
                     current = True
             if current:
@@ -63,6 +62,11 @@ class Picker:
         self._room = options.window + deeper - counted
         self._sources = options.sources - len(busy)
         self._busy = busy
+
+    @property
+    def hungry(self) -> bool:
+        """More could be asked for than is on offer."""
+        return self._room > 0
 
     def choose(self) -> list[tuple[PeerLink, int]]:
         """Requests to make now."""

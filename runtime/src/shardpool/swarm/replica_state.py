@@ -38,6 +38,7 @@ class ReplicaState:
         self._outline = b""
         self._load: Callable[[], Load] = Load
         self._version = 0
+        self._subscribers: list[Callable[[], None]] = []
 
     # What may be learnt
 
@@ -112,6 +113,10 @@ class ReplicaState:
         with self._changed:
             return self._changed.wait_for(lambda: self._version > version, timeout)
 
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called after each change; it must be quick and must not call back here."""
+        self._subscribers.append(changed)
+
     # What the replica changes
 
     def set_load(self, load: Callable[[], Load]) -> None:
@@ -175,6 +180,8 @@ class ReplicaState:
     def _touch(self) -> None:
         self._version += 1
         self._changed.notify_all()
+        for changed in self._subscribers:
+            changed()
 
 
 __all__ = ["ReplicaState"]

@@ -131,22 +131,27 @@ class Scheduler:
         self._seed_failures = 0
         self._look_at = 0.0
         self._useful_at = now
+        self._stall_at = now
         self._peer_landed_at = now
         self._starving_since: float | None = None
         self._anchored = False
         self._from_seed = 0
         self._out: list[Action] = [Resolve()]
         self._wake = now
+        self._dirty = True  # something happened that may lead to a decision
+        self._hungry = True  # more could be asked for than there was on offer
 
     # Events: the pool
 
     def listed(self, now: float, endpoints: Iterable[Endpoint], problem: str = "") -> None:
         """The pool was listed; `problem` says why the list may be incomplete."""
+        self._dirty = True
         self._heard = self._heard or not problem
         self._table.listed(endpoints, problem)
 
     def opened(self, now: float, number: int, info: PeerInfo) -> None:
         """A link's peer answered the handshake."""
+        self._dirty = True
         link = self._links.get(number)
         if link is None or link.closing:
             return
@@ -192,10 +197,12 @@ class Scheduler:
         if link is None or link.info is None or link.closing:
             return
         link.load, link.generation = update.load, update.generation
+        self._dirty = self._dirty or self._hungry or update.claims is not None or bool(update.withdrawn)
         if update.phase is not link.phase or update.reads_seed != link.reads_seed:
             link.phase, link.reads_seed = update.phase, update.reads_seed
             self._count_ready()
             self._members_version += 1
+            self._dirty = True
         if update.claims is not None:
             self._set_claims(now, link, update.claims)
         view = self._view
@@ -210,6 +217,7 @@ class Scheduler:
 
     def closed(self, now: float, number: int, error: ShardpoolError | None) -> None:
         """A link ended; all its pieces were settled before."""
+        self._dirty = True
         link = self._links.pop(number, None)
         if link is None:
             return
@@ -256,6 +264,7 @@ class Scheduler:
         resumed: int = 0,
     ) -> None:
         """The outline is known: `pieces` of `length(piece)` bytes; `held` were found in the store and verified (`resumed` bytes)."""
+        self._dirty = True
         plan = Plan(pieces, length, digest)
         self._view = view = View(self._me, plan, self._links, self._options.seed_readers)
         self._share = SeedShare(view, self._options, self._rng, now)
@@ -278,6 +287,7 @@ class Scheduler:
 
     def outline_refused(self, now: float, number: int, error: CatalogError) -> None:
         """The outline that a link sent breaks a rule, or is not the one that its peer announced."""
+        self._dirty = True
         link = self._links.get(number)
         if self._outline_from == number:
             self._outline_from = None
@@ -301,6 +311,7 @@ class Scheduler:
 
     def landed(self, now: float, number: int, piece: int, digest: bytes) -> None:
         """A piece arrived over a link, and these bytes have this digest."""
+        self._dirty = True
         view = self._view
         transfer = view.transfers.settle(number, piece) if view else None
         if view is None or transfer is None:
@@ -332,6 +343,7 @@ class Scheduler:
 
     def failed(self, now: float, number: int, piece: int, error: ShardpoolError) -> None:
         """A piece will not arrive over a link, and nothing writes to its memory any more."""
+        self._dirty = True
         view = self._view
         transfer = view.transfers.settle(number, piece) if view else None
         if view is None or transfer is None:
@@ -353,6 +365,7 @@ class Scheduler:
 
     def seed_landed(self, now: float, piece: int, digest: bytes) -> None:
         """A piece was read from the seed, and has this digest."""
+        self._dirty = True
         view, share = self._view, self._share
         transfer = view.transfers.settle(SEED, piece) if view else None
         if view is None or share is None or transfer is None:
@@ -381,6 +394,7 @@ class Scheduler:
 
     def seed_failed(self, now: float, piece: int, error: ShardpoolError, *, transient: bool) -> None:
         """A read from the seed failed."""
+        self._dirty = True
         view = self._view
         transfer = view.transfers.settle(SEED, piece) if view else None
         if view is None or transfer is None:
@@ -396,6 +410,7 @@ class Scheduler:
 
     def seed_lost(self, now: float, error: ShardpoolError) -> None:
         """The seed cannot be used in this load."""
+        self._dirty = True
         self._reads_seed = False
         self._seed_problem = str(error)
         self._members_version += 1
@@ -420,7 +435,8 @@ class Scheduler:
 
     def actions(self, now: float) -> list[Action]:
         """What to do now. To be called after each event or batch of events, and at `wake_at`."""
-        if not self.finished:
+        if not self.finished and (self._dirty or now >= self._wake):
+            self._dirty = False
             self._wake = now + self._options.longest_wake
             if now >= self._deadline:
                 self._finish(DeadlineExceededError(self._unfinished("the deadline passed"), hint=self._hint()))
@@ -492,21 +508,26 @@ class Scheduler:
         view = self._view
         if view is None or not view.transfers.active:
             return
+        if now < self._stall_at:
+            self._wake_by(self._stall_at)
+            return
+        self._stall_at = now + limit
         for link in list(self._links.values()):
             if not link.outstanding or link.closing:
                 continue
-            first = view.transfers.get(link.number, next(iter(link.outstanding)))
-            since = max(link.last_progress, first.asked if first else 0.0)
+            first = next(iter(link.outstanding.values()))
+            since = max(link.last_progress, first.asked)
             if now - since >= limit:
                 self._reject(link, f"no byte in {limit:g} s while {len(link.outstanding)} pieces were due", "stalled")
                 continue
-            self._wake_by(since + limit)
-            if first is not None and now - max(first.last_progress, first.asked) >= 3 * limit:
+            self._stall_at = min(self._stall_at, since + limit)
+            if now - max(first.last_progress, first.asked) >= 3 * limit:
                 # Others come through, this one does not.
                 link.failures += 1
                 view.shun(link, first.piece)
                 self._give_up(view, link, first.piece)
                 self._out.append(Abandon(link.number, first.piece))
+        self._wake_by(self._stall_at)
 
     def _reject(self, link: PeerLink, reason: str, label: str) -> None:
         link.reason = reason
@@ -626,6 +647,7 @@ class Scheduler:
                     return
             else:
                 view.question(piece)
+                self._dirty = True
         for piece in update.withdrawn:
             if 0 <= piece < pieces:
                 view.retract(link, piece)
@@ -649,7 +671,7 @@ class Scheduler:
             self._reject(link, text, "corrupt")
             view.dissolve()
             return
-        self._anchored = True
+        self._anchored = self._dirty = True
         for piece, digest in enumerate(complete):
             held = view.digests.get(piece) if view.held >> piece & 1 else None
             for liar in view.decide(piece, digest):
@@ -671,27 +693,35 @@ class Scheduler:
     # Pieces
 
     def _request(self, now: float, view: View) -> None:
+        self._hungry = False
         if view.need:
-            for link, piece in Picker(view, self._options, self._rng, now).choose():
+            picker = Picker(view, self._options, self._rng, now)
+            for link, piece in picker.choose():
                 self._ask(now, view, link, piece)
+            self._hungry = picker.hungry
         want = view.want()
         if not want:
             return
         self._useful_at = now
+        if not self._hungry:
+            return
         for link in self._links.values():
             if not link.usable & want or link.closing:
                 continue
             if link.busy_until > now:
                 self._wake_by(link.busy_until)
-            elif link.unripe and not link.outstanding:
-                self._wake_by(max(now + 0.001, link.unripe[0][0] + patience(view, link)))
+            elif link.unripe:
+                link.ripen(now, patience(view, link))
+                if link.unripe:
+                    self._wake_by(link.unripe[0][0] + patience(view, link))
 
     def _ask(self, now: float, view: View, link: PeerLink, piece: int) -> None:
         transfer = view.transfers.begin(link.number, piece, now)
         view.begin(piece)
-        link.outstanding[piece] = None
+        link.outstanding[piece] = transfer
         self._out.append(Request(link.number, piece, transfer.scratch))
-        self._wake_by(max(link.last_progress, now) + self._options.stall_seconds)
+        self._stall_at = min(self._stall_at, now + self._options.stall_seconds)
+        self._wake_by(self._stall_at)
 
     def _accept(self, view: View, transfer: Transfer, digest: bytes) -> None:
         """A transfer brought verified bytes."""
@@ -792,30 +822,29 @@ class Scheduler:
     def _read_seed(self, now: float, view: View, share: SeedShare, idle: bool) -> None:
         if not self._reads_seed or not view.missing | view.digests.doubt:
             return
-        under_way = [t for t in view.transfers if t.source == SEED]
-        room = self._options.seed_concurrency - len(under_way)
+        reading = view.transfers.reading
+        room = self._options.seed_concurrency - size(reading)
         if now < self._seed_pause:
             self._wake_by(self._seed_pause)
             return
         if room <= 0 or not self._settled(now):
             return
-        if view.digests.doubt and not any(view.digests.doubt >> t.piece & 1 for t in under_way):
-            disputed = share.disputed()
-            if disputed is not None and view.transfers.get(SEED, disputed) is None:
-                self._read(now, view, disputed)
-                room -= 1
+        if view.digests.doubt and not view.digests.doubt & reading:
+            # One at a time: each answer may unmask a liar, and with it end the other doubts that it caused.
+            self._read(now, view, next(members(view.digests.doubt)))
+            room -= 1
         while room > 0:
             others = now >= self._look_at
-            reading = share.next(now, idle, others)
-            if reading.looked:
+            choice = share.next(now, idle, others)
+            if choice.looked:
                 self._look_at = now + _LOOK_AGAIN
-            if reading.look_for:
-                found = self._table.dial_now(reading.look_for)
+            if choice.look_for:
+                found = self._table.dial_now(choice.look_for)
                 if found is not None:
                     self._connect(found)
-            if reading.piece is None:
+            if choice.piece is None:
                 break
-            self._read(now, view, reading.piece)
+            self._read(now, view, choice.piece)
             room -= 1
         if room > 0 and view.need:
             self._fall_back(now, view, idle)
@@ -851,10 +880,7 @@ class Scheduler:
         self._out.append(ReadSeed(piece, transfer.scratch))
 
     def _announce_claims(self, view: View) -> None:
-        claims = 0
-        for transfer in view.transfers:
-            if transfer.source == SEED:
-                claims |= 1 << transfer.piece
+        claims = view.transfers.reading
         if claims != self._claims:
             self._claims = claims
             self._out.append(Claim(claims))

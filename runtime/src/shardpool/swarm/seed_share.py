@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shardpool.swarm.bits import members, pick
+from shardpool.swarm.bits import pick
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.rendezvous import key
 from shardpool.swarm.view import View
@@ -114,11 +114,6 @@ class SeedShare:
             elif waited >= takeover * place or (idle and waited >= takeover * len(leaders)):
                 return Reading(look_for=strangers[0], looked=True)
         return Reading(looked=True)
-
-    def disputed(self) -> int | None:
-        """A piece in doubt that the seed has to decide next."""
-        doubt = self._view.digests.doubt
-        return next(iter(members(doubt)), None) if doubt else None
 
 
 __all__ = ["Reading", "SeedShare"]

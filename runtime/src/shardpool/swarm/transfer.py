@@ -38,6 +38,7 @@ class Transfers:
         self._by_piece: dict[int, list[Transfer]] = {}
         self.parked: dict[int, Parked] = {}
         self.active = 0  # unsettled, not given up, from peers
+        self.reading = 0  # pieces being read from the seed, as bits
 
     def begin(self, source: int, piece: int, now: float) -> Transfer:
         """A transfer starts; whether it must use scratch memory follows from what else is unsettled."""
@@ -47,11 +48,16 @@ class Transfers:
         others.append(transfer)
         if source >= 0:
             self.active += 1
+        else:
+            self.reading |= 1 << piece
         return transfer
 
     def get(self, source: int, piece: int) -> Transfer | None:
         """The unsettled transfer of a piece from a source."""
-        return next((t for t in self._by_piece.get(piece, ()) if t.source == source), None)
+        for transfer in self._by_piece.get(piece, ()):
+            if transfer.source == source:
+                return transfer
+        return None
 
     def settle(self, source: int, piece: int) -> Transfer | None:
         """Nothing of this transfer writes any more; None if it was not known."""
@@ -62,7 +68,9 @@ class Transfers:
         others.remove(transfer)
         if not others:
             del self._by_piece[piece]
-        if source >= 0 and not transfer.given_up:
+        if source < 0:
+            self.reading &= ~(1 << piece)
+        elif not transfer.given_up:
             self.active -= 1
         return transfer
 

@@ -35,6 +35,7 @@ class View:
     def __init__(self, me: str, plan: Plan, links: dict[int, PeerLink], seed_readers: int) -> None:
         self.me = me
         self.plan = plan
+        self.piece_size = plan.length(0) if plan.pieces else 1
         self.links = links
         self.everything = (1 << plan.pieces) - 1
         self.need = self.missing = self.everything
