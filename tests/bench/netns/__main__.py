@@ -58,7 +58,8 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit code 0: measured and valid; 1: could not measure; 3: measured, but the control says that it is invalid."""
     options = arguments()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell's background job is started with it ignored
+        signal.signal(number, _interrupt)
     try:
         if not options.report_only:
             from netns.run import run

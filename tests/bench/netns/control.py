@@ -11,7 +11,8 @@ from netns.machine import BenchError
 from netns.network import Host, Network, end_processes
 
 REACH = 0.95
-SECONDS = 3
+SECONDS = 5
+OMITTED_SECONDS = 1  # in which TCP finds its rate and the queues fill
 PORT = 5201
 
 
@@ -23,7 +24,18 @@ def measure(network: Network) -> list[float]:
             _spawn(receiver, "-s", "-1", "-p", _port(sender), "-B", receiver.address)
         time.sleep(0.5)  # iperf3 does not say when it listens
         clients = [
-            _spawn(sender, "-c", receiver.address, "-p", _port(sender), "-t", str(SECONDS), "--json")
+            _spawn(
+                sender,
+                "-c",
+                receiver.address,
+                "-p",
+                _port(sender),
+                "-t",
+                str(SECONDS),
+                "-O",
+                str(OMITTED_SECONDS),
+                "--json",
+            )
             for sender, receiver in pairs
         ]
         return [_rate(client) for client in clients]

@@ -19,7 +19,8 @@ from netns.machine import BenchError, command
 
 PREFIX = "spswarm"
 MTU = 9000  # as in most data centres; 99.3 % of the shaped rate is payload
-QUEUE_BYTES = 256 * 1024  # a FIFO per port: 20 ms at 100 Mbit/s
+QUEUE_SECONDS = 0.02  # what a port's FIFO holds
+LEAST_QUEUE_BYTES = 128 * 1024  # two of the largest packets that a kernel hands to a link
 BURST_BYTES = 64 * 1024
 SUBNET = "10.77.0"
 # The one of these that the kernel permits in a namespace; the same for every contender.
@@ -189,10 +190,15 @@ def _batch(tool: str, namespace: str, lines: Iterable[str]) -> None:
     command(tool, "-n", namespace, "-batch", "-", text="\n".join(lines) + "\n")
 
 
+def queue_bytes(rate: float) -> int:
+    """What a port of `rate` megabits a second queues before it drops."""
+    return max(LEAST_QUEUE_BYTES, int(rate * 1e6 / 8 * QUEUE_SECONDS))
+
+
 def _shaping(device: str, rate: float) -> Iterator[str]:
     yield f"qdisc add dev {device} root handle 1: htb default 1"
     yield _class("add", device, rate)
-    yield f"qdisc add dev {device} parent 1:1 bfifo limit {QUEUE_BYTES}"
+    yield f"qdisc add dev {device} parent 1:1 bfifo limit {queue_bytes(rate)}"
 
 
 def _class(verb: str, device: str, rate: float) -> str:

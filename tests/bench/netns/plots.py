@@ -26,7 +26,7 @@ def draw(results: Results, folder: Path) -> list[str]:
     mpl.rcParams.update(
         {"svg.hashsalt": "swarm", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     )
-    names = [_times(results, start, folder) for start in results.distinct("start")]
+    names = [_times(results, start, folder) for start in results.starts]
     if any(list(results.taxes(name)) for name in CONTENDERS):
         names.append(_taxes(results, folder))
     return names
@@ -36,7 +36,7 @@ def _times(results: Results, start: str, folder: Path) -> str:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    counts = results.distinct("receivers")
+    counts = results.receivers
     for name in CONTENDERS:
         points = [(n, results.copies(group)) for n in counts if (group := results.group(name, start, n))]
         if not points:
@@ -81,7 +81,7 @@ def _taxes(results: Results, folder: Path) -> str:
 
     figure, axes = pyplot.subplots(figsize=(8, 4))
     names = [name for name in CONTENDERS if list(results.taxes(name))]
-    faults = [fault for fault in results.distinct("fault") if fault]
+    faults = results.faults
     width = 0.8 / len(names)
     for k, name in enumerate(names):
         tax = {fault: seconds for fault, _, seconds in results.taxes(name)}

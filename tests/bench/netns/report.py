@@ -59,7 +59,7 @@ def _page(results: Results, drawn: list[str]) -> Iterator[str]:
     yield "## Targets"
     yield ""
     yield from _table(["what", "reach", "measured", ""], [list(row) for row in verdicts(results)])
-    for start in results.distinct("start"):
+    for start in results.starts:
         yield from _start(results, start, drawn)
     yield from _failures(results, drawn)
 
@@ -78,7 +78,7 @@ def _start(results: Results, start: str, drawn: list[str]) -> Iterator[str]:
     yield "Bytes that the first source's link carried, in copies (frames and control traffic included):"
     yield ""
     yield from _by_receivers(results, start, lambda group: f"{group.middle('first_source_copies'):.2f}")
-    if results.distinct("contender").count("cold"):
+    if any(results.group("cold", start, receivers) for receivers in results.receivers):
         yield "Bytes that the storage (the hub of the cold pool) sent, by its own log, in copies:"
         yield ""
         yield from _by_receivers(
@@ -104,10 +104,11 @@ def _start(results: Results, start: str, drawn: list[str]) -> Iterator[str]:
 def _by_receivers(
     results: Results, start: str, cell: Callable[[Group], str], *, limit: bool = False, only: str = ""
 ) -> Iterator[str]:
-    names = [name for name in CONTENDERS if name in results.distinct("contender") and only in ("", name)]
+    counts = results.receivers
+    names = [name for name in CONTENDERS if only in ("", name) and any(results.group(name, start, n) for n in counts)]
     head = ["receivers", *(CONTENDERS[name].title for name in names), *(["limit"] if limit else [])]
     rows = []
-    for receivers in results.distinct("receivers"):
+    for receivers in counts:
         groups = [results.group(name, start, receivers) for name in names]
         if any(groups):
             cells = [cell(group) if group else "" for group in groups]
@@ -130,7 +131,7 @@ def _failures(results: Results, drawn: list[str]) -> Iterator[str]:
     yield from (f"![{name}]({name})\n" for name in drawn if "failure" in name)
     taxes = {name: {fault: (group, tax) for fault, group, tax in results.taxes(name)} for name in names}
     rows = []
-    for fault in dict.fromkeys(fault for of in taxes.values() for fault in of):
+    for fault in results.faults:
         cells = [
             f"{of[fault][1]:+.2f} s ({of[fault][1] / results.copy_seconds:+.2f})" if fault in of else ""
             for of in taxes.values()
@@ -140,7 +141,7 @@ def _failures(results: Results, drawn: list[str]) -> Iterator[str]:
     yield "Bytes that reached the receiver's link, in copies (1 and the headers' share without a fault):"
     yield ""
     rows = []
-    for fault in results.distinct("fault"):
+    for fault in ("", *results.faults):
         groups = [results.group(name, "simultaneous", 1, 2, fault) for name in names]
         rows.append(
             [fault or "no fault", *(f"{group.middle('most_received_copies'):.3f}" if group else "" for group in groups)]

@@ -11,6 +11,8 @@ from typing import Any
 
 from netns import limits
 from netns.machine import BenchError
+from netns.plan import STARTS
+from netns.play import FAULTS
 
 RESULTS = "swarm.json"
 
@@ -55,10 +57,22 @@ class Results:
         plays = [outcome for outcome in self.outcomes if tuple(outcome[key] for key in keys) == wanted]
         return Group(plays) if plays else None
 
-    def distinct(self, key: str) -> list[Any]:
-        """The values of a key, in the order of first appearance; numbers sorted."""
-        values = list(dict.fromkeys(outcome[key] for outcome in self.outcomes))
-        return sorted(values) if values and isinstance(values[0], int) else values
+    @property
+    def starts(self) -> list[str]:
+        """The kinds of start that pools of one source were played with."""
+        found = {outcome["start"] for outcome in self.outcomes if outcome["sources"] == 1}
+        return [start for start in STARTS if start in found]
+
+    @property
+    def receivers(self) -> list[int]:
+        """The numbers of receivers that were played with, sorted."""
+        return sorted({outcome["receivers"] for outcome in self.outcomes if outcome["sources"] == 1})
+
+    @property
+    def faults(self) -> list[str]:
+        """The faults that were played."""
+        found = {outcome["fault"] for outcome in self.outcomes}
+        return [fault for fault in FAULTS if fault in found]
 
     @property
     def best_copy_seconds(self) -> float:
@@ -81,7 +95,7 @@ class Results:
         sound = self.group(contender, "simultaneous", 1, 2)
         if sound is None:
             return
-        for fault in self.distinct("fault"):
+        for fault in self.faults:
             group = self.group(contender, "simultaneous", 1, 2, fault)
-            if fault and group is not None:
+            if group is not None:
                 yield fault, group, statistics.median(group.slowest) - statistics.median(sound.slowest)

@@ -16,7 +16,7 @@ from typing import Any
 from netns import control, machine
 from netns.contenders import CONTENDERS
 from netns.machine import BenchError
-from netns.network import MTU, QUEUE_BYTES, Network, remove_leftovers
+from netns.network import MTU, Network, queue_bytes, remove_leftovers
 from netns.payload import make_payload
 from netns.plan import Plan, Setting
 from netns.play import Outcome, play
@@ -81,7 +81,7 @@ def _write(
         "network": {
             "rate_mbps": plan.rate,
             "mtu": MTU,
-            "queue_bytes": QUEUE_BYTES,
+            "queue_bytes": queue_bytes(plan.rate),
             "congestion_control": network.congestion_control,
         },
         "size": size,

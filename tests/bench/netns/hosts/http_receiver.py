@@ -47,6 +47,8 @@ class Pull:
                     offset = self.some(source, name, offset, size, file, hasher)
                     if offset == size:
                         break
+                    self.sources.remove(source)  # to the end: it is asked again when the others have failed
+                    self.sources.append(source)
                 if offset == before:
                     time.sleep(random.uniform(*PAUSE_SECONDS))
         if hasher.hexdigest() != sha256:
