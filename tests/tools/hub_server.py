@@ -10,7 +10,8 @@ Besides the hub's own paths: GET /stats (what was served, as JSON), DELETE /stat
 GET /healthz. Needs Python's standard library only.
 
 A fault is an object: `match` (part of a path), `times` (how often; -1 for ever), and one of
-`status` (with `code`, `retry_after`), `short` (bytes after which the connection breaks), `rate` (bytes a second),
+`status` (with `code`, `retry_after`), `short` (bytes after which the connection breaks, or with
+`stall` stays open), `rate` (bytes a second),
 `ignore_range`, `shift` (serves another range than asked), `total` (states another size), `encode`, `hang` (sends nothing).
 `at` is `hub` or `cdn` and chooses the address.
 """
@@ -18,6 +19,7 @@ A fault is an object: `match` (part of a path), `times` (how often; -1 for ever)
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -266,11 +268,16 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(self.fault["status"], self.fault.get("code", ""), "as told", extra)
             return True
         if self.fault.get("hang"):
-            self.connection.settimeout(600)
-            self.connection.recv(1)  # until the caller gives up
+            self._wait_for_the_caller()
             self.close_connection = True
             return True
         return False
+
+    def _wait_for_the_caller(self) -> None:
+        """Until the caller gives up."""
+        self.connection.settimeout(600)
+        with contextlib.suppress(OSError):
+            self.connection.recv(1)
 
     def _send(self, file: File, headers: dict[str, str], path: str) -> None:
         fault = self.fault
@@ -306,7 +313,10 @@ class Handler(BaseHTTPRequestHandler):
             self.state.counts["bytes"] += sent
             self.state.bytes_by_file[file.path] += sent
         if sent < length:
-            self.connection.shutdown(socket.SHUT_RDWR)
+            if fault.get("stall"):
+                self._wait_for_the_caller()
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
 
     def _body(self, file: File, start: int, length: int, rate: float) -> int:

@@ -144,11 +144,13 @@ class Gateway:
                 passed = {
                     k: v for k, v in reply.getheaders() if k.lower() not in {"connection", "content-length", "date"}
                 }
-                self.answer(reply.status, passed, body[: fault.get("short")], len(body))
+                self.answer(reply.status, passed, body[: fault.get("short")], len(body), "stall" in fault)
 
             do_HEAD = do_GET
 
-            def answer(self, status: int, headers: dict[str, str], body: bytes, length: int) -> None:
+            def answer(
+                self, status: int, headers: dict[str, str], body: bytes, length: int, stall: bool = False
+            ) -> None:
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(length)}.items():
                     self.send_header(name, value)
@@ -158,6 +160,9 @@ class Gateway:
                     with gateway.lock:
                         gateway.bytes += len(body) if "content-range" in map(str.lower, headers) else 0
                 if len(body) < length:
+                    if stall:
+                        self.connection.settimeout(600)
+                        self.connection.recv(1)
                     self.connection.shutdown(socket.SHUT_RDWR)
                     self.close_connection = True
 

@@ -32,6 +32,7 @@ LOCATION_SECONDS = 600.0
 _HOPS = 5
 _LONGEST_SKIP = 64 << 20  # what is read and dropped of a server that ignores ranges
 _LONGEST_PAUSE = 30.0
+_LONGEST_TEXT = 64 << 10
 _PASSING = {408, 425, 429, 500, 502, 503, 504, 522, 524}
 _STALE = {400, 401, 403, 404, 410, 416}  # what a signed address says once it has expired
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -93,6 +94,9 @@ class RangedClient:
         remembered = self._remembered(url)
         try:
             response = self._open(remembered or url, url, offset, len(buffer))
+        except SeedError:
+            self._forget(url)  # the hub may send us elsewhere now
+            raise
         except RefusedError as refusal:
             if remembered is None or refusal.status not in _STALE:
                 raise
@@ -130,7 +134,7 @@ class RangedClient:
                 headers["Authorization"] = f"Bearer {self._token}"
             response = self._request(url, headers)
             if response.status in {301, 302, 303, 307, 308} and (location := response.headers.get("Location")):
-                response.drain_conn()
+                _put_away(response)
                 target = urljoin(url, location)
                 if urlsplit(target).scheme not in {"http", "https"} or (
                     urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https"
@@ -173,7 +177,7 @@ class RangedClient:
             ) from error
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, url: str) -> Exception:
-        response.drain_conn()
+        _put_away(response)
         if response.status in _PASSING:
             after = response.headers.get("Retry-After", "")
             if after.isdigit():
@@ -245,6 +249,15 @@ def _trust() -> ssl.SSLContext:
 
         context.load_verify_locations(certifi.where())
     return context
+
+
+def _put_away(response: urllib3.BaseHTTPResponse) -> None:
+    """Read a short answer's text, so that its connection can be used again; drop the connection of any other."""
+    length = response.headers.get("Content-Length", "")
+    if length.isdigit() and int(length) <= _LONGEST_TEXT:
+        response.drain_conn()
+    else:
+        response.close()
 
 
 def _same_origin(url: str, other: str) -> bool:
