@@ -6,7 +6,7 @@ import argparse
 import difflib
 import sys
 
-from chart import Scenario, render, scenarios
+from chartlib import Scenario, render, scenarios
 
 
 def difference(scenario: Scenario) -> str:

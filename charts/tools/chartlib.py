@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import pathlib
 import re
 import subprocess
@@ -18,6 +19,7 @@ CHART = ROOT / "charts" / "shardpool"
 GOLDEN = CHART / "tests" / "golden"
 SCHEMAS = pathlib.Path(__file__).with_name("schemas")
 KUBERNETES = "1.34.0"
+CATALOGUE = "https://raw.githubusercontent.com/datreeio/CRDs-catalog/main/{{.Group}}/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json"
 RELEASE, NAMESPACE = "demo", "ml"
 
 Values = dict[str, Any]
@@ -30,6 +32,10 @@ class ToolError(Exception):
 
 class RenderError(Exception):
     """Helm refused the values; the text is its message."""
+
+
+class InvalidError(Exception):
+    """kubeconform refused an object, or found no schema to judge it by; the text says which."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,12 @@ def tool(name: str) -> str:
 
 
 def render(
-    values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE, helm: str = "helm", more: tuple[str, ...] = ()
+    values: Values,
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    helm: str = "helm",
+    more: tuple[str, ...] = (),
 ) -> str:
     """`helm template` of the chart; blank lines at the end of a document, where Helm 3 and 4 differ, are left out."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -71,9 +82,53 @@ def render(
     return re.sub(r"\n\s*\n(?=---|\Z)", "\n", answer.stdout)
 
 
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is there
+
+
+@functools.cache
 def manifests(text: str) -> list[Manifest]:
-    """The objects of a render, in its order."""
-    return [document for document in yaml.safe_load_all(text) if document]
+    """The objects of a render, in its order; not to be changed."""
+    return [document for document in yaml.load_all(text, Loader=_Loader) if document]
+
+
+def validate(text: str) -> None:
+    """`kubeconform -strict` of manifests; raises InvalidError.
+
+    Schemas come from KUBECONFORM_SCHEMAS where it is set, else from kubeconform's own location and the public catalogue of
+    CRDs; those of `charts/tools/schemas` come first.
+    """
+    given = os.environ.get("KUBECONFORM_SCHEMAS")
+    places = [
+        f"{SCHEMAS}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
+        *([given] if given else ["default", CATALOGUE]),
+    ]
+    command = [tool("kubeconform"), "-strict", "-kubernetes-version", KUBERNETES]
+    for place in places:
+        command += ["-schema-location", place]
+    answer = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if answer.returncode == 0:
+        return
+    said = (answer.stdout + answer.stderr).strip()
+    if not given and re.search("failed downloading|could not find schema|no such host|connection refused", said):
+        said += (
+            "\nNo schemas: neither kubeconform's location nor the catalogue of CRDs was reached. "
+            "Set KUBECONFORM_SCHEMAS to a copy, such as '/path/{{.ResourceKind}}{{.KindSuffix}}.json'."
+        )
+    raise InvalidError(said)
+
+
+def pod_templates(objects: list[Manifest]) -> list[tuple[str, Manifest]]:
+    """Every pod template in `objects`, with the name of its place."""
+    found = []
+    for item in objects:
+        spec = item.get("spec", {})
+        name = f"{item['kind']} {item['metadata']['name']}"
+        if item["kind"] == "LeaderWorkerSet":
+            for role in ("leaderTemplate", "workerTemplate"):
+                found.append((f"{name} {role}", spec["leaderWorkerTemplate"][role]))
+        elif item["kind"] in ("Deployment", "StatefulSet", "Job"):
+            found.append((name, spec["template"]))
+    return found
 
 
 def merged(*parts: Values) -> Values:

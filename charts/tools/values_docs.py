@@ -1,6 +1,6 @@
 """The chart's README and the schema's descriptions, from the `# --` comments of values.yaml.
 
-`python charts/tools/docs.py` fails when either is out of date; `--write` makes them anew.
+`python charts/tools/values_docs.py` fails when either is out of date; `--write` makes them anew.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from chart import CHART
+from chartlib import CHART
 
 README = CHART / "README.md"
 SCHEMA = CHART / "values.schema.json"
