@@ -59,8 +59,13 @@ def metrics_page() -> str:
 
 
 def _exit_codes() -> Iterator[str]:
-    for _, kind in sorted(inspect.getmembers(errors, inspect.isclass), key=lambda item: (item[1].exit_code, item[0])):
-        summary = (kind.__doc__ or "").splitlines()[0]
+    kinds = [
+        (name, kind)
+        for name, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.ShardpoolError)
+    ]
+    for _, kind in sorted(kinds, key=lambda item: (item[1].exit_code, item[0])):
+        summary = (kind.__doc__ or "").splitlines()[0].replace("|", "\\|")
         yield f"| {kind.exit_code} | `{kind.__name__}` | {summary} |"
 
 
