@@ -251,11 +251,5 @@ input: t (track). output: the user's resources with the GPUs, and the fabric's d
 {{- $_ := set $limits .Values.engine.gpuResourceName (toString .top.gpusPerPod) -}}
 {{- end -}}
 {{- include "shardpool.fabricResources" (dict "t" . "resources" $limits "mover" "modelexpress") -}}
-{{- $merged := mergeOverwrite (dict "limits" $limits) (deepCopy (default dict .Values.engine.resources)) -}}
-{{- if not $merged.limits -}}
-{{- $_ := unset $merged "limits" -}}
-{{- end -}}
-{{- if $merged -}}
-{{- toYaml $merged -}}
-{{- end -}}
+{{- include "shardpool.resources" (dict "requests" dict "limits" $limits "own" .Values.engine.resources) -}}
 {{- end -}}

@@ -29,7 +29,7 @@ input: none. output: JSON of the entries that the chart computes, each with the 
 {{- dict
       "POD_NAME" "" "POD_NAMESPACE" "" "POD_UID" "" "POD_IP" "" "NODE_NAME" ""
       "SHARDPOOL_MODEL" "model.id" "SHARDPOOL_REVISION" "model.revision" "MX_MODEL_REVISION" "model.revision"
-      "SHARDPOOL_DTYPE" "model.dtype" "SHARDPOOL_QUANTIZATION" "model.quantization"
+      "SHARDPOOL_DTYPE" "model.dtype" "SHARDPOOL_QUANTIZATION" "model.quantization" "SHARDPOOL_CONTENT_DIGEST" "model.contentDigests"
       "SHARDPOOL_LAYOUT" "topology.layout" "SHARDPOOL_WORLD" "topology.world" "SHARDPOOL_LOCAL_RANKS" "topology.world"
       "SHARDPOOL_FIRST_RANK" "" "SHARDPOOL_POD_INDEX" "" "SHARDPOOL_RENDEZVOUS_HOST" ""
       "SHARDPOOL_DIRECTORY" "store.path" "SHARDPOOL_SEED" "seed.type" "SHARDPOOL_PEERS_PATTERN" "" "SHARDPOOL_ENGINE_HEALTH_URL" "engine.healthPath"
@@ -121,9 +121,9 @@ input: t (track). output: entries that say which model this is.
 - name: SHARDPOOL_QUANTIZATION
   value: {{ $model.quantization | quote }}
 {{- end }}
-{{- if $model.contentDigest }}
+{{- if $model.contentDigests }}
 - name: SHARDPOOL_CONTENT_DIGEST
-  value: {{ $model.contentDigest | quote }}
+  value: {{ join "," $model.contentDigests | quote }}
 {{- end }}
 {{- end -}}
 
@@ -245,7 +245,6 @@ input: t (track), rank. output: the environment of `shardpool wait`.
 */}}
 {{- define "shardpool.waitEnv" -}}
 {{ include "shardpool.podEnv" .t }}
-{{ include "shardpool.modelEnv" .t }}
 {{ include "shardpool.rankEnv" . }}
 - name: SHARDPOOL_WAIT_FOR_PEERS_SECONDS
   value: {{ .t.Values.seed.waitForPeersSeconds | int64 | toString | quote }}
@@ -258,7 +257,6 @@ input: t (track), rank, head. output: the environment of `shardpool gate`.
 */}}
 {{- define "shardpool.gateEnv" -}}
 {{ include "shardpool.podEnv" .t }}
-{{ include "shardpool.modelEnv" .t }}
 {{ include "shardpool.rankEnv" . }}
 {{- include "shardpool.replicaEnv" .t }}
 - name: SHARDPOOL_HTTP_PORT

@@ -403,7 +403,7 @@ shardpool.gateResources
 input: t (track). output: resources of gate and wait, which move no bytes: the user's over small requests.
 */}}
 {{- define "shardpool.gateResources" -}}
-{{- toYaml (mergeOverwrite (dict "requests" (dict "cpu" "50m" "memory" "128Mi")) (deepCopy (default dict .Values.runtime.resources))) -}}
+{{- include "shardpool.resources" (dict "requests" (dict "cpu" "50m" "memory" "128Mi") "limits" dict "own" .Values.runtime.resources) -}}
 {{- end -}}
 
 {{/*

@@ -83,7 +83,6 @@ shardpool.runtimeResources
 input: t (track). output: resources of the container that fills the store: the user's over what ranks and a Memory store need.
 */}}
 {{- define "shardpool.runtimeResources" -}}
-{{- $own := deepCopy (default dict .Values.runtime.resources) -}}
 {{- $store := 0 -}}
 {{- if eq .Values.store.medium "Memory" -}}
 {{- $store = include "shardpool.bytes" (include "shardpool.storeSize" .) | int64 -}}
@@ -94,11 +93,33 @@ input: t (track). output: resources of the container that fills the store: the u
 {{- $_ := set $limits "memory" (include "shardpool.mebibytes" (add $store (mul 1073741824 .top.localRanks))) -}}
 {{- end -}}
 {{- include "shardpool.fabricResources" (dict "t" . "resources" $limits "mover" "pool") -}}
-{{- $merged := mergeOverwrite (dict "requests" $requests "limits" $limits) $own -}}
-{{- if not $merged.limits -}}
-{{- $_ := unset $merged "limits" -}}
+{{- include "shardpool.resources" (dict "requests" $requests "limits" $limits "own" .Values.runtime.resources) -}}
 {{- end -}}
+
+{{/*
+shardpool.resources
+input: requests, limits (computed), own (the user's). output: resources, or nothing; what is computed gives way where the user's limit or request is all that may hold.
+*/}}
+{{- define "shardpool.resources" -}}
+{{- $own := default dict .own -}}
+{{- $requests := .requests -}}
+{{- range $name, $_ := default dict $own.limits -}}
+{{- $requests = omit $requests $name -}}
+{{- end -}}
+{{- $limits := .limits -}}
+{{- $asked := get (default dict $own.requests) "memory" -}}
+{{- if and $asked (hasKey $limits "memory") (gt (include "shardpool.bytes" $asked | int64) (include "shardpool.bytes" $limits.memory | int64)) -}}
+{{- $limits = set (deepCopy $limits) "memory" $asked -}}
+{{- end -}}
+{{- $merged := mergeOverwrite (dict "requests" $requests "limits" $limits) (deepCopy $own) -}}
+{{- range list "requests" "limits" -}}
+{{- if not (get $merged .) -}}
+{{- $_ := unset $merged . -}}
+{{- end -}}
+{{- end -}}
+{{- if $merged -}}
 {{- toYaml $merged -}}
+{{- end -}}
 {{- end -}}
 
 {{/*

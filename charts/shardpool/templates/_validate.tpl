@@ -47,8 +47,11 @@ input: t (track), out. output: appends mistakes of the model's name, revision an
 {{- else if and (not $m.allowUnpinned) (not (regexMatch "^([0-9a-f]{40}|sha256:[0-9a-f]{64})$" $m.revision)) -}}
 {{- include "shardpool.mistake" (dict "out" .out "what" (printf "model.revision %q is not pinned: it may name other bytes tomorrow. Pin a commit, or allow it:" $m.revision) "fix" "model:\n  revision: <40 hex digits>    # or allowUnpinned: true") -}}
 {{- end -}}
-{{- if and $m.contentDigest (gt .t.top.world 1) -}}
-{{- include "shardpool.mistake" (dict "out" .out "what" (printf "model.contentDigest is the digest of one part, and this model is in %d. %s:" .t.top.world (ternary "Keep it in one" "Take it out" (eq .t.top.weights "pool"))) "fix" (ternary "topology:\n  layout: whole" "model:\n  contentDigest: \"\"" (eq .t.top.weights "pool"))) -}}
+{{- $digests := len $m.contentDigests -}}
+{{- if and $digests (eq .t.top.weights "modelexpress") -}}
+{{- include "shardpool.mistake" (dict "out" .out "what" "model.contentDigests are of a pool's parts, and with engine.weights modelexpress there is no pool. Take them out:" "fix" "model:\n  contentDigests: []") -}}
+{{- else if and $digests (ne $digests .t.top.world) -}}
+{{- include "shardpool.mistake" (dict "out" .out "what" (printf "model.contentDigests has %d, and this model is in %d. Give one for each part in order:" $digests .t.top.world) "fix" (printf "model:\n  contentDigests:%s" (repeat .t.top.world "\n    - <64 hex digits>"))) -}}
 {{- end -}}
 {{- end -}}
 
