@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,6 +60,18 @@ def cpu_seconds(pids: Iterable[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         total += (int(fields[11]) + int(fields[12])) / _TICKS
     return total
+
+
+def children_cpu_seconds() -> float:
+    """Processor time of this process's children that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def child_processes(pid: int) -> list[int]:
+    """A process and its children: a web server's workers."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
 
 
 def load_average() -> float:

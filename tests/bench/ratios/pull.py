@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from ratios.footprint import child_processes, children_cpu_seconds, cpu_seconds
 from ratios.replicas import Bench, BenchError, free_ports, remove, size_of, until
 from ratios.table import Row, Skipped
 
@@ -46,8 +47,9 @@ def measure(bench: Bench, size: int, rounds: int) -> Iterator[Row | Skipped]:
             raise BenchError(f"the pull took {rank['bytes_from']} of {copy} bytes")
         return float(rank["seconds"])
 
-    web, curl = _web(bench, whole)
-    bare = _bare(bench, whole, copy)
+    web, curl, web_server = _web(bench, whole)
+    bare, bare_server = _bare(bench, whole, copy)
+    servers_of_others = [bare_server, *child_processes(web_server)]
     contenders: dict[str, Callable[[], float]] = {
         "bare": lambda: bare(False),
         "written": lambda: bare(True),
@@ -55,15 +57,19 @@ def measure(bench: Bench, size: int, rounds: int) -> Iterator[Row | Skipped]:
         "pull": pull,
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    worked: dict[str, list[float]] = {name: [] for name in contenders}
+    servers = [*source.pids(), *servers_of_others]
     for number in range(rounds + 1):
         for name, run in contenders.items():
+            before = cpu_seconds(servers) + children_cpu_seconds()
             took = run()
             if number:
                 seconds[name].append(took)
+                worked[name].append(cpu_seconds(servers) + children_cpu_seconds() - before)
     rates = {name: copy / median(values) / 1e9 for name, values in seconds.items()}
 
-    def ratio(name: str) -> float:
-        return median(other / own for own, other in zip(seconds["pull"], seconds[name], strict=True))
+    def ratio(name: str, of: Mapping[str, Sequence[float]] = seconds) -> float:
+        return median(other / own for own, other in zip(of["pull"], of[name], strict=True))
 
     yield Row(
         SECTION,
@@ -78,6 +84,9 @@ def measure(bench: Bench, size: int, rounds: int) -> Iterator[Row | Skipped]:
     yield Row(SECTION, "pull / bare stream", ratio("bare"), "", 0.8, least=True)
     yield Row(SECTION, "pull / bare stream written to a file", ratio("written"), "")
     yield Row(SECTION, f"pull / {web}", ratio("web"), "")
+    for name, what in (("pull", "shardpool pull"), ("written", "bare gRPC stream, written to a file"), ("web", web)):
+        value = median(worked[name]) / copy * 1e9
+        yield Row(SECTION, f"processor time: {what}", value, "s/GB", note="both ends, start of the receiver included")
     yield Row(
         SECTION, "whole command", median(walls[1:]), "s", note="from the shell, start and exit of Python included"
     )
@@ -124,7 +133,7 @@ def measure_shaped(bench: Bench, size: int, rounds: int) -> Iterator[Row | Skipp
     remove(model.parent)
 
 
-def _bare(bench: Bench, whole: Path, size: int) -> Callable[[bool], float]:
+def _bare(bench: Bench, whole: Path, size: int) -> tuple[Callable[[bool], float], int]:
     module = [sys.executable, "-m", "ratios.bare_stream"]
     server = bench.spawn([*module, "serve", str(whole)], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -137,10 +146,10 @@ def _bare(bench: Bench, whole: Path, size: int) -> Callable[[bool], float]:
         remove(folder)
         return float(done.stdout)
 
-    return take
+    return take, server.pid
 
 
-def _web(bench: Bench, whole: Path) -> tuple[str, Callable[[], float]]:
+def _web(bench: Bench, whole: Path) -> tuple[str, Callable[[], float], int]:
     """nginx where there is one, else Python's own web server; taken by curl into a file."""
     if shutil.which("curl") is None:
         raise BenchError("curl is not found; on Debian: apt-get install curl nginx-light")
@@ -163,7 +172,7 @@ def _web(bench: Bench, whole: Path) -> tuple[str, Callable[[], float]]:
             "--directory",
             str(whole.parent),
         ]
-    bench.spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = bench.spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     curl = ["curl", "--noproxy", "*", "--silent", "--fail"]
     url = f"http://127.0.0.1:{port}/{whole.name}"
     until(lambda: subprocess.run([*curl, "--head", "-o", "/dev/null", url], check=False).returncode == 0, name, 20)
@@ -176,4 +185,4 @@ def _web(bench: Bench, whole: Path) -> tuple[str, Callable[[], float]]:
         remove(target)
         return seconds
 
-    return name, take
+    return name, take, server.pid
