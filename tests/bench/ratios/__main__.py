@@ -38,6 +38,8 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):
         parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(SECTIONS)}")
+    if options.mebibytes < 16 or options.rounds < 1 or options.idle_seconds < 1:
+        parser.error("take at least 16 MiB, 1 round, 1 idle second")
     return options
 
 

@@ -155,7 +155,7 @@ def _web(bench: Bench, whole: Path) -> tuple[str, Callable[[], float], int]:
         raise BenchError("curl is not found; on Debian: apt-get install curl nginx-light")
     folder = bench.new_folder("web")
     (port,) = free_ports(1)
-    nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
+    nginx = shutil.which("nginx")
     if nginx:
         name = "nginx + curl"
         (folder / "conf").write_text(NGINX.format(folder=folder, root=whole.parent, port=port))
