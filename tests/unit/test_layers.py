@@ -13,7 +13,7 @@ import shardpool
 PACKAGE = Path(shardpool.__file__).parent
 # Module prefixes by floor, the ground first. The longest prefix that fits decides.
 FLOORS = (
-    ("errors", "settings", "retry", "log"),
+    ("errors", "settings", "retry", "log", "heap"),
     ("identity", "topology"),
     ("model",),
     ("swarm.state", "discovery.base", "seed.base", "transport.base"),

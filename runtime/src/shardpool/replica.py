@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardpool import __version__, control
+from shardpool import __version__, control, heap
 from shardpool.audit import Auditor
 from shardpool.control import Pipe
 from shardpool.discovery import make_discovery
@@ -114,6 +114,7 @@ class Replica:
                 self._server.start()
             self._tell(control.FILLING, port=self._server.port if self._server else 0)
             self._summary = self._driver.run(self._started + self._settings.deadline_seconds)
+            heap.release()
             LOG.info("rank %d: %s", self._rank, self._summary.line())
             self._tell(
                 control.COMPLETE,
@@ -358,6 +359,7 @@ def main() -> int:
         return 0
     settings = Settings(**start["settings"])
     set_up_logging(settings.log_level, settings.log_format)
+    heap.keep()
     codes: list[int] = []
     try:
         replica = Replica(settings, int(start["rank"]), staying=bool(start["staying"]), tell=pipe.send)
