@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-KEPT = 64 << 20
+KEPT = 24 << 20
 """Bytes of free heap that a transfer may keep; `release` gives them back."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_MMAP_THRESHOLD = 32 << 20  # glibc refuses larger ones
