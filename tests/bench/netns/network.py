@@ -20,7 +20,7 @@ from netns.machine import BenchError, command
 PREFIX = "spswarm"
 MTU = 9000  # as in most data centres; 99.3 % of the shaped rate is payload
 QUEUE_SECONDS = 0.02  # what a port's FIFO holds
-LEAST_QUEUE_BYTES = 128 * 1024  # two of the largest packets that a kernel hands to a link
+LEAST_QUEUE_BYTES = 256 * 1024  # four of the largest packets that a kernel hands to a link
 BURST_BYTES = 64 * 1024
 SUBNET = "10.77.0"
 # The one of these that the kernel permits in a namespace; the same for every contender.
