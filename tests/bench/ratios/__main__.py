@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from netns.machine import BenchError
+
 from ratios import exchange, faults, idle, pull
 from ratios.footprint import load_average
-from ratios.replicas import Bench, BenchError
+from ratios.replicas import Bench
 from ratios.table import Row, Skipped, markdown, show
 
 MIB = 1024 * 1024
@@ -56,7 +58,10 @@ def rows(options: argparse.Namespace, bench: Bench) -> Iterator[Row | Skipped]:
     }
     for name in options.sections:
         print(f"measuring: {name}", file=sys.stderr)
-        yield from run[name]()
+        try:
+            yield from run[name]()
+        except (BenchError, subprocess.SubprocessError, OSError) as error:  # the other sections are still worth having
+            yield Skipped(name, str(error), failed=True)
 
 
 def work_folder(options: argparse.Namespace) -> Path:
@@ -72,7 +77,7 @@ def work_folder(options: argparse.Namespace) -> Path:
 
 
 def main() -> int:
-    """Exit code 0: every target met; 3: some missed, the table says which; 1: could not measure."""
+    """Exit code 0: every target met; 3: some missed, the table says which; 1: a section failed."""
     options = arguments()
     signal.signal(signal.SIGTERM, _interrupt)
     machine = {
@@ -84,9 +89,6 @@ def main() -> int:
     try:
         with Bench(work_folder(options)) as bench:
             measured = list(rows(options, bench))
-    except (BenchError, subprocess.SubprocessError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("bench: interrupted; what it had made is removed", file=sys.stderr)
         return 130
@@ -100,6 +102,8 @@ def main() -> int:
     if options.page:
         made_by = f'Made by `make bench BENCH_FLAGS="--page {options.page}"` on a machine with {about}.'
         options.page.write_text(f"# One replica's numbers\n\n{made_by}\n\n{markdown(measured)}\n")
+    if any(isinstance(row, Skipped) and row.failed for row in measured):
+        return 1
     return 3 if any(isinstance(row, Row) and row.met is False for row in measured) else 0
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from ratios.replicas import MODEL, REVISION, Bench, BenchError, remove
+from netns.machine import BenchError
+
+from ratios.replicas import MODEL, REVISION, Bench, remove
 from ratios.table import Row
 from shardpool.discovery.base import Endpoint
 from shardpool.identity import pool_identity

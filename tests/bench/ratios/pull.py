@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from netns.machine import BenchError
+
 from ratios.footprint import child_processes, children_cpu_seconds, cpu_seconds
-from ratios.replicas import Bench, BenchError, free_ports, remove, size_of, until
+from ratios.replicas import Bench, free_ports, remove, size_of, until
 from ratios.table import Row, Skipped
 
 SECTION = "One verified pull, loopback"

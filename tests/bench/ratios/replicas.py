@@ -17,15 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from netns.machine import BenchError
+
 MODEL = "bench/ratios"
 REVISION = "5e" * 20
 LOOK_SECONDS = 0.02
 DEADLINE_SECONDS = 600.0
 MAKE_CHECKPOINT = Path(__file__).parents[2] / "tools" / "make_checkpoint.py"
-
-
-class BenchError(Exception):
-    """The bench cannot go on; the text says why."""
 
 
 class Bench:

@@ -41,10 +41,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A section that this machine cannot measure, and what it lacks. It is shown, never left out."""
+    """A section that this machine cannot measure and what it lacks, or one that `failed`. It is shown, never left out."""
 
     section: str
     why: str
+    failed: bool = False
 
 
 def show(rows: Iterable[Row | Skipped]) -> None:
