@@ -16,7 +16,7 @@ kind-load: kind-up image-demo ## Build the images and load them into the kind cl
 	$(KIND) load docker-image $(IMAGE):$(IMAGE_TAG) $(DEMO_IMAGE) --name $(KIND_CLUSTER)
 
 kind-demo: kind-load ## Show a pool from its first replica to a killed source, with a table after each step
-	$(BIN)/python kind/demo.py --context kind-$(KIND_CLUSTER) --image $(IMAGE):$(IMAGE_TAG) --demo-image $(DEMO_IMAGE)
+	$(BIN)/python kind/demo.py --kind $(KIND) --cluster $(KIND_CLUSTER) --image $(IMAGE):$(IMAGE_TAG) --demo-image $(DEMO_IMAGE)
 
 kind-down: ## Delete the kind cluster
 	$(KIND) delete cluster --name $(KIND_CLUSTER)

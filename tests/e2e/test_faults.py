@@ -22,16 +22,17 @@ def environment(**entries: object) -> Values:
 
 
 def half_way(pool: Release, known: set[str]) -> Pod:
-    """Wait for a pod that is not one of the known ones and holds between a quarter and three quarters of its shard."""
+    """Wait for a pod that is not one of the known ones and of whose ranks each holds between a fifth and four fifths of its shard."""
 
     def find() -> Pod | None:
         for pod in pool.pods():
             if pod.name not in known:
-                held, whole = pod.metric("shardpool_verified_bytes"), pod.metric("shardpool_shard_bytes")
-                return pod if whole / 4 <= held <= whole * 3 / 4 else None
+                ranks = [entry for entry in pod.status()["ranks"] if entry.get("shard_bytes")]
+                parts = [entry["verified_bytes"] / entry["shard_bytes"] for entry in ranks]
+                return pod if parts and all(0.2 <= part <= 0.8 for part in parts) else None
         return None
 
-    return eventually("a pod that is half way", find, seconds=60)
+    return eventually("a pod that is half way", find, seconds=90)
 
 
 def rewrite(pod: Pod, path: str, offset: int) -> None:
@@ -199,7 +200,7 @@ def test_pods_of_another_model_behind_the_service_are_refused(release: Releases,
     [reason] = pod.status()["ranks"][0]["summary"]["rejected"].values()
     assert model.id in reason
     assert other.id in reason
-    assert pod.metric("shardpool_peers_rejected_total", reason="identity") == 1
+    assert pod.metric("shardpool_peers_rejected_total", reason="identity") >= 1
 
 
 def test_pods_of_another_rank_behind_the_service_are_refused(release: Releases, hub: Hub, models: Models) -> None:
@@ -234,10 +235,10 @@ def test_a_pool_without_any_source_says_so_and_ends(release: Releases, namespace
         namespace, pool.selector, lambda pods: exit_codes(pods) == {3}, what="a pod that ended with 3", seconds=90
     )
 
-    ended = pods[0]["status"]["containerStatuses"][0]
-    previous = ["--previous"] if ended["lastState"] else []
-    log = pool.cluster.kubectl("logs", "-n", namespace, pods[0]["metadata"]["name"], *previous)
-    assert "no source" in log.splitlines()[-1]
+    name = pods[0]["metadata"]["name"]
+    # The container may have been started again since.
+    logs = [pool.cluster.kubectl("logs", "-n", namespace, name, *which, check=False) for which in ((), ("--previous",))]
+    assert any("no source" in log for log in logs)
 
 
 def exit_codes(pods: Sequence[Manifest]) -> set[int]:

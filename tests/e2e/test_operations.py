@@ -49,7 +49,7 @@ def test_helm_test_names_the_fault_of_a_bad_release(release: Releases, hub: Hub,
         "helm", "test", pool.name, "-n", pool.namespace, "--timeout", "60s", "--logs", seconds=150, check=False
     )
     log = said + pool.cluster.kubectl(
-        "logs", "-n", pool.namespace, "-l", "app.kubernetes.io/component=preflight", "--tail=-1", check=False
+        "logs", "-n", pool.namespace, "-l", "app.kubernetes.io/name=shardpool-preflight", "--tail=-1", check=False
     )
 
     assert "e2e/whole" in log  # whose pods are behind the Service

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,15 @@ from pytest_kind import KindCluster
 Manifest = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "kind" / "cluster.yaml"
-REQUEST_SECONDS = 10.0
+REQUEST_SECONDS = 30.0
 
 
 class NoAnswerError(OSError):
     """The API server, or a pod behind it, gave no usable answer."""
+
+
+class CommandError(OSError):
+    """kubectl or helm failed."""
 
 
 def program(name: str) -> Path:
@@ -71,7 +75,7 @@ class Cluster:
     # Commands
 
     def run(self, *command: str, stdin: str = "", seconds: float = 120.0, check: bool = True) -> str:
-        """Run kubectl or helm on this cluster; returns its output. AssertionError with both outputs when it fails."""
+        """Run kubectl or helm on this cluster; returns its output. CommandError with both outputs when it fails."""
         done = subprocess.run(
             [str(program(command[0])), *command[1:]],
             input=stdin,
@@ -82,7 +86,7 @@ class Cluster:
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
         )
         if check and done.returncode != 0:
-            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            raise CommandError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done.stdout if check else done.stdout + done.stderr
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
@@ -129,37 +133,37 @@ class Cluster:
         """Follow the pods' events until the condition holds for all that match; return them. AssertionError after `seconds`."""
         deadline = time.monotonic() + seconds
         path = f"/api/v1/namespaces/{namespace}/pods"
-        while True:
-            listing = self.get(path, labelSelector=selector)
-            known: dict[str, Manifest] = {pod["metadata"]["name"]: pod for pod in listing["items"]}
-            version = listing["metadata"]["resourceVersion"]
-            for _ in self._events(path, selector, version, deadline, known):
-                if condition(list(known.values())):
-                    return list(known.values())
-            if time.monotonic() > deadline:
-                seen = ", ".join(map(_summary, known.values())) or "no pod"
-                raise AssertionError(f"not within {seconds:g} s: {what}; the pods ({selector}) are: {seen}")
+        known: dict[str, Manifest] = {}
+        problem = ""
+        while time.monotonic() < deadline:
+            try:
+                for known in self._states(path, selector, deadline):
+                    if condition(list(known.values())):
+                        return list(known.values())
+            except (NoAnswerError, requests.RequestException) as error:
+                problem = f"; {error}"  # the API server is busy, or closed the watch: list again
+        seen = (", ".join(map(_summary, known.values())) or "none") + problem
+        raise AssertionError(f"not within {seconds:g} s: {what}; the pods ({selector}) are: {seen}")
 
-    def _events(
-        self, path: str, selector: str, version: str, deadline: float, known: dict[str, Manifest]
-    ) -> Iterable[None]:
-        yield
+    def _states(self, path: str, selector: str, deadline: float) -> Iterator[dict[str, Manifest]]:
+        """The matching pods by name, now and after each of their events, until the deadline or until the server wants a new listing."""
+        listing = self.get(path, labelSelector=selector)
+        known: dict[str, Manifest] = {pod["metadata"]["name"]: pod for pod in listing["items"]}
+        yield known
         left = max(1, int(deadline - time.monotonic()))
+        version = listing["metadata"]["resourceVersion"]
         query = {"labelSelector": selector, "watch": "1", "resourceVersion": version, "timeoutSeconds": str(left)}
-        try:
-            with self.request("GET", f"{path}?{urlencode(query)}", seconds=left + 5, stream=True) as stream:
-                for line in stream.iter_lines():
-                    event = json.loads(line)
-                    name = event["object"].get("metadata", {}).get("name", "")
-                    if event["type"] in ("ADDED", "MODIFIED"):
-                        known[name] = event["object"]
-                    elif event["type"] == "DELETED":
-                        known.pop(name, None)
-                    else:
-                        return  # the version is too old: list again
-                    yield
-        except requests.RequestException:
-            return
+        with self.request("GET", f"{path}?{urlencode(query)}", seconds=left + 5, stream=True) as stream:
+            for line in stream.iter_lines():
+                event = json.loads(line)
+                name = event["object"].get("metadata", {}).get("name", "")
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    known[name] = event["object"]
+                elif event["type"] == "DELETED":
+                    known.pop(name, None)
+                else:
+                    return
+                yield known
 
 
 def is_ready(pod: Manifest) -> bool:
