@@ -26,6 +26,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -375,6 +376,7 @@ def main() -> None:
     parser.add_argument("--lfs-bytes", type=int, default=64 * 1024, help="files of this size and more have a SHA-256")
     parser.add_argument("--token", default="", help="what callers must show")
     parser.add_argument("--gated", action="store_true", help="refuse files, not listings, without the token")
+    parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     parser.add_argument("--rate-mbps", type=float, default=0, help="megabits a second of each response")
     arguments = parser.parse_args()
     if not arguments.root.is_dir():
@@ -393,7 +395,14 @@ def main() -> None:
         if folder.is_dir() and (model := catalogue.model(name := folder.relative_to(arguments.root).as_posix()))
     }
     print(json.dumps({"hub": f"http://{arguments.host}:{servers[0].server_port}", "models": models}), flush=True)
+    if arguments.with_parent:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
     os._exit(0)
 
 

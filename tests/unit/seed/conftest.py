@@ -36,12 +36,12 @@ TREE = {
     "sub/n\u00e4me with spaces #1 50%+.bin": random.Random(3).randbytes(70_000),
 }
 S3_MOTO = """
-import signal
+import sys
 from moto.server import ThreadedMotoServer
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
-signal.sigwait({signal.SIGTERM})
+sys.stdin.read()
 """
 
 
@@ -58,6 +58,7 @@ class Process:
     def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *arguments],
+            stdin=subprocess.PIPE,  # which closes when these tests end, however they do
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -70,15 +71,16 @@ class Process:
     def close(self) -> None:
         self.process.terminate()
         self.process.wait(20)
-        assert self.process.stdout
-        self.process.stdout.close()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream
+            stream.close()
 
 
 class Hub(Process):
     """tests/tools/hub_server.py, serving one model."""
 
     def __init__(self, root: Path, *options: str) -> None:
-        super().__init__(str(HUB_SERVER), str(root), "--port", "0", *options)
+        super().__init__(str(HUB_SERVER), str(root), "--port", "0", "--with-parent", *options)
         said = json.loads(self.first_line)
         self.url: str = said["hub"]
         self.commit: str = said["models"][MODEL]
