@@ -43,8 +43,8 @@ def arguments() -> argparse.Namespace:
         "--faults", type=_names(list(FAULTS)), default=tuple(FAULTS), help=", ".join(FAULTS) + '; "" for none'
     )
     parser.add_argument("--count", type=int, default=5, help="plays of each; the tables show medians")
-    parser.add_argument("--rate", type=float, default=100.0, help="megabits a second of each link, each way")
-    parser.add_argument("--size", type=int, default=64, help="MiB of the model")
+    parser.add_argument("--rate", type=float, default=32.0, help="megabits a second of each link, each way")
+    parser.add_argument("--size", type=int, default=32, help="MiB of the model")
     parser.add_argument(
         "--work", type=Path, default=Path("/dev/shm"), help="for models and logs; memory, so that no disk is measured"
     )
