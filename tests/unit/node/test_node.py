@@ -192,6 +192,14 @@ def test_no_source_ends_with_one_line_that_names_every_peer(pod: MakePod, tmp_pa
     assert not (tmp_path / "model").exists()
 
 
+def test_with_nobody_to_wait_for_a_seed_that_cannot_be_read_ends_the_load(pod: MakePod, tmp_path: Path) -> None:
+    pull = pod(
+        tmp_path / "model", "pull", seed=f"directory:{tmp_path / 'nowhere'}", wait_for_peers_seconds=3600
+    ).start()
+    assert pull.wait() == 3
+    assert str(tmp_path / "nowhere") in pull.wait_for("^shardpool: ")
+
+
 def test_the_deadline_bounds_a_load(pair: tuple[Pod, Pod]) -> None:
     source, receiver = pair
     source.settings["egress-limit-mbps"] = 8

@@ -43,14 +43,15 @@ class SwarmOptions:
     @classmethod
     def of(cls, settings: Settings, rank: int = 0) -> SwarmOptions:
         """The options of a global rank."""
-        alone = not (settings.discovery or settings.peers_pattern or settings.peers or settings.metadata_backend)
+        named = settings.discovery or settings.peers_pattern or settings.peers or settings.metadata_backend
+        alone = not named or settings.discovery == "none"
         return cls(
             seed_concurrency=settings.seed_concurrency,
             seed_readers=settings.seed_readers,
             content_digest=settings.content_digest_of(rank) or b"",
-            settle_seconds=0.0 if alone or settings.discovery == "none" else SETTLE_SECONDS,
+            settle_seconds=0.0 if alone else SETTLE_SECONDS,
             stall_seconds=settings.stall_seconds,
-            wait_for_peers_seconds=settings.wait_for_peers_seconds,
+            wait_for_peers_seconds=0.0 if alone else settings.wait_for_peers_seconds,
             round_seconds=max(0.05, settings.source_backoff_seconds),
         )
 
