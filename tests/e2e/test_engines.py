@@ -64,8 +64,13 @@ def mock(test_image: str, ranks: int) -> dict[str, Any]:
 
 
 def tell(pod: Pod, request: str) -> None:
-    """Tell a mock engine something."""
-    pod.page(request, port=8000, method="POST")
+    """Tell a mock engine something, as soon as it listens."""
+
+    def told() -> bool:
+        pod.page(request, port=8000, method="POST")
+        return True
+
+    eventually(f"{pod.name} told {request}", told, seconds=60)
 
 
 def running(pods: Sequence[Manifest]) -> list[Manifest]:
