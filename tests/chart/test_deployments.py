@@ -39,7 +39,7 @@ def test_values_render(path: pathlib.Path) -> None:
     assert_good(load(path), path.stem if path.stem[0].isalpha() else f"m-{path.stem}")
 
 
-@pytest.mark.parametrize(("size", "fabric"), itertools.product(SIZES, FABRICS), ids=lambda path: path.stem)
+@pytest.mark.parametrize(("size", "fabric"), list(itertools.product(SIZES, FABRICS)), ids=lambda path: path.stem)
 def test_every_fabric_goes_with_every_size(size: pathlib.Path, fabric: pathlib.Path) -> None:
     assert_good(merged(load(size), load(fabric)), "model")
 
