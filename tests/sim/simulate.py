@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
-from simulated_pool import Pool, Truth, make_catalog  # noqa: E402
+from simulated_pool import Pool, Truth, make_catalog
 
-from shardpool.swarm.options import SwarmOptions  # noqa: E402
+from shardpool.swarm.options import SwarmOptions
 
 PIECE = 1 << 20
 
@@ -113,13 +113,14 @@ def simulate(case: Case) -> Outcome:
     pool.net.clock.run(case.stagger + 0.001)
     pool.run(
         50 * case.copy,
-        lambda: all(r.done or not r.node.alive for r in fillers) and pool.net.clock.now > case.copy * (1 if case.churn else 0),
+        lambda: (
+            all(r.done or not r.node.alive for r in fillers)
+            and pool.net.clock.now > case.copy * (1 if case.churn else 0)
+        ),
     )
     size = truth.catalog.size
     steady = [r for r in fillers if r not in doomed and r.node.alive]
-    times = [
-        (r.finished_at - r.started_at) / case.copy * (r.up / link) if r.done else math.inf for r in steady
-    ]
+    times = [(r.finished_at - r.started_at) / case.copy * (r.up / link) if r.done else math.inf for r in steady]
     return Outcome(
         time=max(times),
         median=statistics.median(times),

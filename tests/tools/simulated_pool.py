@@ -412,7 +412,9 @@ class Pool:
 
     # Making
 
-    def add(self, *, reads_seed: bool = True, up: float = 1e8, down: float | None = None, disk: float = 1e12) -> Replica:
+    def add(
+        self, *, reads_seed: bool = True, up: float = 1e8, down: float | None = None, disk: float = 1e12
+    ) -> Replica:
         replica = Replica(self, len(self.replicas), reads_seed=reads_seed, up=up, down=down or up, disk=disk)
         self.replicas.append(replica)
         return replica

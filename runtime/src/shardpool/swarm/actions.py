@@ -83,7 +83,7 @@ class Withdraw(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Announce the set of pieces (as bits) that are being read from the seed."""
+    """Announce the set of pieces (as bits) that this replica is bringing into the pool: from the seed, or from their only source."""
 
     pieces: int
 

@@ -39,6 +39,7 @@ class PeerLink:
     last_progress: float = 0.0
     last_landed: float = 0.0
     rate: float = 0.0  # bytes per second while something was asked for; 0: not measured yet
+    capacity: float = 0.0  # bytes per second that the peer seems to send to all its readers together
     wait: float = 0.0  # seconds from asking to landing, running mean
     landed: int = 0  # bytes
     failures: int = 0  # in a row
@@ -81,6 +82,7 @@ class PeerLink:
         busy = max(now - max(asked, self.last_landed), 1e-6)
         rate, wait = length / busy, now - asked
         self.rate = rate if not self.rate else self.rate + _WEIGHT * (rate - self.rate)
+        self.capacity = max(self.rate * max(1, self.load.readers), 0.95 * self.capacity)
         self.wait = wait if not self.wait else self.wait + _WEIGHT * (wait - self.wait)
         self.last_landed = self.last_progress = now
         self.landed += length

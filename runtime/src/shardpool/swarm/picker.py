@@ -1,9 +1,10 @@
 """Which piece to ask which peer for next.
 
-Rarest first, with three amendments. A *scarce* piece (on offer at one place only, or at complete replicas only) is left to the member
-that owns it by rendezvous until it has been on offer for a while: the single source then sends each piece once, and the first
-receivers pass it on. Complete replicas that others read from come last while fillers can serve. Few sources are read from at once, the
-ones that are expected to deliver first, so that a piece arrives soon and can be passed on.
+Rarest first, with three amendments. A *scarce* piece (on offer at one place only, or at complete replicas only) is brought into the pool
+by one receiver: at once by the member that owns it by rendezvous, by another one when nobody has claimed it a moment later. The single
+source then sends each piece about once, and the first receivers pass it on. Complete replicas that others read from come last while
+fillers can serve. Few sources are read from at once, the ones that are expected to deliver first, so that a piece arrives soon and can
+be passed on.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from shardpool.swarm.view import View
 _DEPTH = 2  # pieces asked of one source at once: one being sent, one waiting its turn
 _DEEPEST = 16
 _BUFFERED_SECONDS = 0.02  # what is asked of one source covers so much time at its measured rate
+_MUCH_BETTER = 0.6  # times the expected delay of the slowest source in use
 _LAGGING = 4.0  # times the typical wait: such a transfer occupies no place in the window
-_FIRST_PATIENCE = 0.05
+_SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.01, 0.1
 
 
 def depth(view: View, link: PeerLink) -> int:
@@ -31,17 +33,20 @@ def depth(view: View, link: PeerLink) -> int:
 
 
 def patience(view: View, link: PeerLink) -> float:
-    """Seconds for which a scarce piece of this source is left to its owner."""
-    return 2 * (link.wait or view.typical_wait) or _FIRST_PATIENCE
+    """Seconds for which a scarce piece of this source is left to its owner, who claims it within a round trip or two."""
+    return min(_LONGEST_PATIENCE, max(_SHORTEST_PATIENCE, 2 * view.typical_wait)) * (
+        1 + link.candidate.turn % 1024 / 1024
+    )
 
 
 class Picker:
-    """Chooses requests for one dispatch; made anew each time, for `now`."""
+    """Chooses requests for one dispatch; made anew each time, for `now`. `claimed` are pieces that others bring into the pool."""
 
-    def __init__(self, view: View, options: SwarmOptions, rng: random.Random, now: float) -> None:
+    def __init__(self, view: View, options: SwarmOptions, rng: random.Random, now: float, claimed: int) -> None:
         self._view = view
         self._rng = rng
         self._now = now
+        self._claimed = claimed
         self._room = 0
         self._order: list[PeerLink] = []
         self._depths: dict[int, int] = {}
@@ -68,37 +73,45 @@ class Picker:
         """More could be asked for than is on offer."""
         return self._room > 0
 
-    def choose(self) -> list[tuple[PeerLink, int]]:
-        """Requests to make now."""
+    def choose(self) -> list[tuple[PeerLink, int, bool]]:
+        """Requests to make now: whom to ask, for what, and whether that is to be claimed since the piece is scarce."""
         view = self._view
         want = view.want()
         if self._room <= 0 or not want:
             return []
         self._rank(want)
-        chosen: list[tuple[PeerLink, int]] = []
+        chosen: list[tuple[PeerLink, int, bool]] = []
         while self._room > 0 and self._order and want:
             found = self._next(want)
             if found is None:
                 break
-            link, piece = found
+            link, piece, _ = found
             chosen.append(found)
             want &= ~(1 << piece)
             self._take(link)
         return chosen
 
     def _rank(self, want: int) -> None:
-        """Order the sources by when they are expected to deliver one more piece."""
+        """Order the sources by when they are expected to deliver one more piece.
+
+        Those that are read from already are kept, unless an idle one promises much more.
+        """
         keyed: list[tuple[bool, float, int, PeerLink]] = []
-        slowest = 0.0
+        busy: list[float] = []
         for link in self._view.links.values():
             if not link.usable & want or not self._open(link):
                 continue
             cost = self._cost(link)
             keyed.append((link.crowded, cost, link.number, link))
             if link.number in self._busy:
-                slowest = max(slowest, cost)
-        if self._sources <= 0:
-            keyed = [entry for entry in keyed if entry[2] in self._busy or entry[1] < slowest / 3]
+                busy.append(cost)
+        if self._sources <= 0 and busy:
+            slowest = max(busy)
+            keyed = [
+                e
+                for e in keyed
+                if (e[2] in self._busy and (self._sources == 0 or e[1] < slowest)) or e[1] < _MUCH_BETTER * slowest
+            ]
         keyed.sort()
         self._order = [entry[3] for entry in keyed]
 
@@ -111,40 +124,46 @@ class Picker:
         return limit > 0
 
     def _cost(self, link: PeerLink) -> float:
-        rate = link.rate or self._view.best_rate or 1.0
-        crowd = link.load.readers / link.load.max_readers if link.load.max_readers and not link.outstanding else 0.0
-        return (len(link.outstanding) + 1) * (1 + crowd) * (0.9 + 0.2 * self._rng.random()) / rate
+        """Seconds until a source would deliver one more piece, in pieces' bytes; +- a tenth, so that receivers do not all choose alike."""
+        if link.outstanding and link.rate:
+            rate = link.rate
+        else:
+            rate = (link.capacity or self._view.best_capacity or 1.0) / (link.load.readers + 1)
+        return (len(link.outstanding) + 1) * (0.9 + 0.2 * self._rng.random()) / rate
 
-    def _next(self, want: int) -> tuple[PeerLink, int] | None:
+    def _next(self, want: int) -> tuple[PeerLink, int, bool] | None:
         view = self._view
         levels = view.available.levels
         scarce = min(max(1, view.ready_links), len(levels) - 1)
-        # What this replica owns of what is scarce: nobody else is to take it from there.
+        free = want & ~self._claimed
+        # What this replica owns of what is scarce.
         for level in range(1, scarce + 1):
-            own = levels[level] & want & view.own
-            if own:
-                found = self._at(own, crowded=True)
-                if found:
-                    return found
+            found = self._at(levels[level] & free & view.own, scarce=True)
+            if found:
+                return found
         # Then the rarest first, from whoever is not needed more by others.
         for level in range(1, len(levels)):
-            pieces = levels[level] & want
-            if pieces:
-                if level <= scarce and view.ready_links:
-                    continue
-                found = self._at(pieces, crowded=False, ripe=level <= scarce)
-                if found:
-                    return found
-        # Then anything that has been on offer for long enough, from anybody.
+            if level > scarce:
+                found = self._at(levels[level] & want, crowded=False)
+            elif not view.ready_links:
+                found = self._at(levels[level] & free, scarce=True, ripe=True, crowded=False)
+            if found:
+                return found
+        # Then anything, from anybody.
         for level in range(1, len(levels)):
-            pieces = levels[level] & want
-            if pieces:
-                found = self._at(pieces, crowded=True, ripe=level <= scarce)
-                if found:
-                    return found
+            if level > scarce:
+                found = self._at(levels[level] & want)
+            else:
+                found = self._at(levels[level] & free, scarce=True, ripe=True)
+            if found:
+                return found
         return None
 
-    def _at(self, pieces: int, *, crowded: bool, ripe: bool = False) -> tuple[PeerLink, int] | None:
+    def _at(
+        self, pieces: int, *, scarce: bool = False, ripe: bool = False, crowded: bool = True
+    ) -> tuple[PeerLink, int, bool] | None:
+        if not pieces:
+            return None
         for link in self._order:
             if link.crowded and not crowded:
                 continue
@@ -153,7 +172,7 @@ class Picker:
                 link.ripen(self._now, patience(self._view, link))
                 offered &= link.ripe
             if offered:
-                return link, pick(offered, self._rng.randrange(self._view.plan.pieces))
+                return link, pick(offered, self._rng.randrange(self._view.plan.pieces)), scarce
         return None
 
     def _take(self, link: PeerLink) -> None:

@@ -68,7 +68,7 @@ class ReplicaState:
 
     @property
     def claims(self) -> frozenset[int]:
-        """Pieces that this replica reads, or is about to read, from the seed."""
+        """Pieces that this replica is bringing into the pool: from the seed, or from their only source."""
         return self._claims
 
     @property
@@ -137,7 +137,7 @@ class ReplicaState:
                 self._touch()
 
     def set_claims(self, claims: frozenset[int]) -> None:
-        """Announce the whole set of pieces that this replica reads from the seed."""
+        """Announce the whole set of pieces that this replica is bringing into the pool."""
         with self._changed:
             if claims != self._claims:
                 self._claims = claims

@@ -65,6 +65,7 @@ from shardpool.swarm.view import Plan, View
 STRIKES = 2
 _FAILURES = 3  # requests in a row that may fail without a landing before the link is given up
 _SEED_FAILURES = 5  # reads in a row
+_SHORTEST_WAKE = 0.0005
 _LOOK_AGAIN = 0.1  # seconds between looks at the shares of others
 _BACKLOG = 256  # announcements kept while the outline is not known
 
@@ -323,7 +324,7 @@ class Scheduler:
             if not transfer.given_up:
                 link.measured(now, transfer.asked, length)
                 view.typical_wait += (0.2 if view.typical_wait else 1.0) * (now - transfer.asked - view.typical_wait)
-                view.best_rate = max(link.rate, view.best_rate * 0.99)
+                view.best_capacity = max(link.capacity, view.best_capacity * 0.99)
         self._peer_landed_at = self._useful_at = now
         if not view.missing >> piece & 1:
             self.tally.refetched += 1
@@ -442,7 +443,8 @@ class Scheduler:
                 self._finish(DeadlineExceededError(self._unfinished("the deadline passed"), hint=self._hint()))
             else:
                 self._decide(now)
-                self._wake_by(self._deadline)
+                # A due time that rounding puts into the past must not make its caller spin.
+                self._wake = max(min(self._wake, self._deadline), now + _SHORTEST_WAKE)
         out, self._out = self._out, []
         return out
 
@@ -517,11 +519,11 @@ class Scheduler:
                 continue
             first = next(iter(link.outstanding.values()))
             since = max(link.last_progress, first.asked)
-            if now - since >= limit:
+            if now >= since + limit:
                 self._reject(link, f"no byte in {limit:g} s while {len(link.outstanding)} pieces were due", "stalled")
                 continue
             self._stall_at = min(self._stall_at, since + limit)
-            if now - max(first.last_progress, first.asked) >= 3 * limit:
+            if now >= max(first.last_progress, first.asked) + 3 * limit:
                 # Others come through, this one does not.
                 link.failures += 1
                 view.shun(link, first.piece)
@@ -695,9 +697,12 @@ class Scheduler:
     def _request(self, now: float, view: View) -> None:
         self._hungry = False
         if view.need:
-            picker = Picker(view, self._options, self._rng, now)
-            for link, piece in picker.choose():
+            claimed = view.claimed(now, self._share.claim_patience if self._share else self._options.stall_seconds)
+            picker = Picker(view, self._options, self._rng, now, claimed)
+            for link, piece, scarce in picker.choose():
                 self._ask(now, view, link, piece)
+                if scarce:
+                    view.transfers.bringing |= 1 << piece
             self._hungry = picker.hungry
         want = view.want()
         if not want:
@@ -880,7 +885,7 @@ class Scheduler:
         self._out.append(ReadSeed(piece, transfer.scratch))
 
     def _announce_claims(self, view: View) -> None:
-        claims = view.transfers.reading
+        claims = view.transfers.reading | view.transfers.bringing
         if claims != self._claims:
             self._claims = claims
             self._out.append(Claim(claims))

@@ -39,6 +39,7 @@ class Transfers:
         self.parked: dict[int, Parked] = {}
         self.active = 0  # unsettled, not given up, from peers
         self.reading = 0  # pieces being read from the seed, as bits
+        self.bringing = 0  # scarce pieces asked of their only source, as bits
 
     def begin(self, source: int, piece: int, now: float) -> Transfer:
         """A transfer starts; whether it must use scratch memory follows from what else is unsettled."""
@@ -72,6 +73,8 @@ class Transfers:
             self.reading &= ~(1 << piece)
         elif not transfer.given_up:
             self.active -= 1
+        if self.bringing and not self.live(piece):
+            self.bringing &= ~(1 << piece)
         return transfer
 
     def give_up(self, transfer: Transfer) -> None:
@@ -80,6 +83,8 @@ class Transfers:
             transfer.given_up = True
             if transfer.source >= 0:
                 self.active -= 1
+            if self.bringing and not self.live(transfer.piece):
+                self.bringing &= ~(1 << transfer.piece)
 
     def of(self, piece: int) -> list[Transfer]:
         """Unsettled transfers of a piece."""

@@ -48,7 +48,7 @@ class View:
         self.readers = self.firsts if not seed_readers else Shares(me, self.groups)  # who reads it from the seed
         self.ready_links = 0
         self.typical_wait = 0.0  # seconds from asking a peer to landing, running mean
-        self.best_rate = 0.0
+        self.best_capacity = 0.0
         self._own = (-1, 0)
 
     def rename(self, me: str) -> None:

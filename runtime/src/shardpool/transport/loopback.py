@@ -125,6 +125,7 @@ class Node:
     readers: set[LoopbackLink] = field(default_factory=set)
     inbound: dict[LoopbackLink, None] = field(default_factory=dict)
     outbound: dict[LoopbackLink, None] = field(default_factory=dict)
+    recount: bool = False
     sent: int = 0
     messages: int = 0  # control messages sent and received: handshakes, announcements, leases
     requests: int = 0  # pieces asked for
@@ -151,6 +152,8 @@ class Network:
         connect_seconds: bound on opening a link.
         keepalive: seconds after which a link notices that the other end is gone without notice.
         tick: seconds between reports of progress.
+        look_again: seconds until a change in the number of readers is announced.
+        spacing: seconds between two announcements on one link.
         settle: seconds until a change at one end of a flow has its effect on the other end's other flows.
     """
 
@@ -166,6 +169,8 @@ class Network:
         keepalive: float = 30.0,
         tick: float = 1.0,
         settle: float = 0.01,
+        look_again: float = 0.25,
+        spacing: float = 0.01,
     ) -> None:
         self.clock = VirtualClock()
         self.rng = rng
@@ -177,6 +182,8 @@ class Network:
         self.keepalive = keepalive
         self.tick = tick
         self.settle = settle
+        self.look_again = look_again
+        self.spacing = spacing
         self._unsettled: dict[Node, None] = {}
         self._settling = False
         self.nodes: dict[Endpoint, Node] = {}
@@ -234,6 +241,17 @@ class Network:
         if node.reachable:
             for link in node.inbound:
                 link.announce_soon()
+
+    def announce_readers(self, node: Node) -> None:
+        """How many read from a node has changed: told within `look_again` seconds."""
+        if not node.recount:
+            node.recount = True
+
+            def tell() -> None:
+                node.recount = False
+                self._announce(node)
+
+            self.clock.after(self.look_again, tell)
 
     # Flows
 
@@ -401,7 +419,8 @@ class LoopbackLink:
         self._gone = False  # this side's process is dead: nobody listens
         self._due = False  # an announcement is on its way to be made
         self._generation = 0
-        self._told: tuple[Phase, frozenset[int], bool] | None = None
+        self._announced_at = -1.0
+        self._told: tuple[Phase, frozenset[int], bool, int] | None = None
         net = self._net
         self._near.messages += 1
         net.clock.after(2 * net.latency, self._handshake)
@@ -442,7 +461,8 @@ class LoopbackLink:
         """The far side has something to tell."""
         if not self._due:
             self._due = True
-            self._net.clock.after(self._net.latency, self._announce)
+            clock, net = self._net.clock, self._net
+            clock.at(max(clock.now, self._announced_at + net.spacing) + net.latency, self._announce)
 
     def _announce(self) -> None:
         self._due = False
@@ -464,12 +484,13 @@ class LoopbackLink:
         records: Sequence[tuple[int, bytes]] = ()
         if holdings is not None and holdings.generation > self._generation:
             self._generation, records = holdings.since(self._generation)
-        said = (state.phase, state.claims, state.reads_seed)
+        said = (state.phase, state.claims, state.reads_seed, len(far.readers))
         if not records and said == self._told:
             return
         last = dict(records)
         claims = state.claims if self._told is None or self._told[1] != state.claims else None
         self._told = said
+        self._announced_at = self._net.clock.now
         far.messages += 1
         self._near.messages += 1
         update = PeerUpdate(
@@ -601,6 +622,7 @@ class LoopbackLink:
             if len(far.readers) < far.max_readers:
                 far.readers.add(self)
                 self._leased = True
+                net.announce_readers(far)
                 self._serve()
                 return
             waiting, self._queue = list(self._queue), deque()
@@ -641,6 +663,7 @@ class LoopbackLink:
             self._far.messages += 1
             self._near.messages += 1
             self._far.readers.discard(self)
+            self._net.announce_readers(self._far)
         self._leased = False
 
     def _land(self, wanted: _Wanted) -> None:
