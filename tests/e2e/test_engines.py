@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.cluster import Manifest, is_ready
 from harness.release import Pod, Release
-from harness.storage import Hub, Model
+from harness.storage import ONE_COPY, Hub, Model
 from harness.waiting import eventually
 
 Releases = Callable[..., Release]
@@ -40,7 +40,7 @@ def test_an_engine_serves_from_the_local_directory(
     pool = release(model.values, {"engine": engine, "replicas": 2})
     pods = pool.wait(2)
 
-    assert sum(pod.bytes_by_origin()["seed"] for pod in pods) <= model.size * 1.05
+    assert sum(pod.bytes_by_origin()["seed"] for pod in pods) <= model.size * ONE_COPY
     for pod in pods:
         answer = json.loads(pod.page("/embed", port=8000, method="POST", body={"texts": SENTENCES}))
         vectors = answer["embeddings"]

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from harness.release import Pod, Release
-from harness.storage import Hub, Model
+from harness.storage import ONE_COPY, Hub, Model
 
 Releases = Callable[..., Release]
 Models = dict[str, Model]
-ONE_COPY = 1.05  # headers are read twice, and a piece may be read by two that do not know of each other yet
 
 
 def total(pods: Sequence[Pod]) -> Counter[str]:

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import pykube
 import requests
+from harness.waiting import eventually
 from pytest_kind import KindCluster
 
 Manifest = Mapping[str, Any]
@@ -86,7 +87,7 @@ class Cluster:
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
         )
         if check and done.returncode != 0:
-            raise CommandError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            raise CommandError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}{done.stdout}")
         return done.stdout if check else done.stdout + done.stderr
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
@@ -94,9 +95,9 @@ class Cluster:
         return self.run("kubectl", *arguments, **options)
 
     def apply(self, namespace: str, *manifests: Manifest) -> None:
-        """Apply manifests to a namespace."""
+        """Apply manifests to a namespace; again if the API server gives up, as it does on a crowded machine."""
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
-        self.kubectl("apply", "-n", namespace, "-f", "-", stdin=content)
+        eventually("the manifests applied", lambda: self.kubectl("apply", "-n", namespace, "-f", "-", stdin=content))
 
     # The API itself: faster than a process for each question. pykube's session signs the calls.
 

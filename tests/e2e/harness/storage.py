@@ -13,6 +13,7 @@ from harness.release import Pod, Values
 MODELS = "/models"  # in the suite's image: one folder of models for each port below
 PORTS = {"first": 8080, "second": 8081}  # two revisions of the same models
 SELECTOR = "app=hub"
+ONE_COPY = 1.05  # headers are read twice, and a piece may be read by two that do not know of each other yet
 
 
 @dataclass(frozen=True)
