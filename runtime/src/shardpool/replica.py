@@ -43,6 +43,7 @@ from shardpool.transport.stream import StreamMover
 if TYPE_CHECKING:
     from shardpool.transport.nixl_source import NixlSource
 
+SWITCH_SECONDS = 0.05
 LEAVE_SECONDS = 10.0  # beyond the drain, in which a rank closes what it holds
 LOG = logger("replica")  # this module runs as __main__
 
@@ -360,6 +361,8 @@ def main() -> int:
     settings = Settings(**start["settings"])
     set_up_logging(settings.log_level, settings.log_format)
     heap.keep()
+    # Threads here wait for sockets and hash without the interpreter's lock; handing it over 200 times a second only costs.
+    sys.setswitchinterval(SWITCH_SECONDS)
     codes: list[int] = []
     try:
         replica = Replica(settings, int(start["rank"]), staying=bool(start["staying"]), tell=pipe.send)
