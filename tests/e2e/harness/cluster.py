@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 
 import pykube
 import requests
-from harness.waiting import eventually
 from pytest_kind import KindCluster
+
+from harness.waiting import eventually
 
 Manifest = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
