@@ -48,6 +48,7 @@ clean: ## Remove what the tasks made
 
 -include charts/chart.mk
 -include tests/interop/interop.mk
+-include tests/sim/sim.mk
 -include tests/bench/bench.mk
 -include tests/bench/netns.mk
 -include images/image.mk

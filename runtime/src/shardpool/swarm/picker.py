@@ -125,10 +125,8 @@ class Picker:
 
     def _cost(self, link: PeerLink) -> float:
         """Seconds until a source would deliver one more piece, in pieces' bytes; +- a tenth, so that receivers do not all choose alike."""
-        if link.outstanding and link.rate:
-            rate = link.rate
-        else:
-            rate = (link.capacity or self._view.best_capacity or 1.0) / (link.load.readers + 1)
+        promised = (link.capacity or self._view.best_capacity or 1.0) / (link.load.readers + 1)
+        rate = link.rate if link.outstanding and link.rate else promised
         return (len(link.outstanding) + 1) * (0.9 + 0.2 * self._rng.random()) / rate
 
     def _next(self, want: int) -> tuple[PeerLink, int, bool] | None:
@@ -151,10 +149,8 @@ class Picker:
                 return found
         # Then anything, from anybody.
         for level in range(1, len(levels)):
-            if level > scarce:
-                found = self._at(levels[level] & want)
-            else:
-                found = self._at(levels[level] & free, scarce=True, ripe=True)
+            rare = level <= scarce
+            found = self._at(levels[level] & (free if rare else want), scarce=rare, ripe=rare)
             if found:
                 return found
         return None

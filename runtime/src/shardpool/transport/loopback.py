@@ -11,7 +11,7 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -98,8 +98,6 @@ class Flow:
     since: float = 0.0
     told: float = 0.0
     version: int = 0
-    up: float = 0.0
-    down: float = 0.0
     total: float = 0.0
 
 
@@ -120,6 +118,8 @@ class Node:
     frozen: bool = False
     cut: bool = False
     faults: Faults = field(default_factory=Faults)
+    up_level: float = field(init=False)
+    down_level: float = field(init=False)
     sending: dict[Flow, None] = field(default_factory=dict)
     receiving: dict[Flow, None] = field(default_factory=dict)
     readers: set[LoopbackLink] = field(default_factory=set)
@@ -129,6 +129,9 @@ class Node:
     sent: int = 0
     messages: int = 0  # control messages sent and received: handshakes, announcements, leases
     requests: int = 0  # pieces asked for
+
+    def __post_init__(self) -> None:
+        self.up_level, self.down_level = self.up, self.down
 
     @property
     def reachable(self) -> bool:
@@ -262,7 +265,6 @@ class Network:
         flow.source.sending[flow] = None
         flow.target.receiving[flow] = None
         self._share(flow.source, flow.target)
-        self._settle_soon(flow.source, flow.target)
 
     def continue_with(self, flow: Flow, length: float) -> None:
         """A flow that is done goes on with more bytes: its share of the links stays what it is."""
@@ -278,33 +280,33 @@ class Network:
             del flow.source.sending[flow]
             del flow.target.receiving[flow]
             self._share(flow.source, flow.target)
-            self._settle_soon(flow.source, flow.target)
 
     def _share_all(self, node: Node) -> None:
         self._share(node, node)
-        self._settle_soon(node, node)
 
     def _share(self, source: Node, target: Node) -> None:
         """Divide what `source` sends and `target` receives anew.
 
-        Each end fills its link evenly, but for flows that the other end's even share holds below that; a flow gets the lesser of both.
-        What that means for the other flows of the other ends follows after `settle` seconds, as congestion control needs a while too.
+        Each end offers its flows a level, as high as it can given what their other ends offer (max-min fairness, found step by step); a
+        flow moves at the lesser of its two. What a new level means for the other ends follows after `settle` seconds, as congestion
+        control needs a while too.
         """
-        sending, receiving = source.sending, target.receiving
-        _fill(source.up if source.reachable else 0.0, sending, up=True)
-        _fill(target.down if not target.cut else 0.0, receiving, up=False)
-        for flow in sending:
+        up = _level(source.up if source.reachable else 0.0, [min(f.cap, f.target.down_level) for f in source.sending])
+        down = _level(0.0 if target.cut else target.down, [min(f.cap, f.source.up_level) for f in target.receiving])
+        changed_up, changed_down = _differs(up, source.up_level), _differs(down, target.down_level)
+        if changed_up:
+            source.up_level = up
+        if changed_down:
+            target.down_level = down
+        for flow in source.sending:
             self._set_rate(flow)
-        for flow in receiving:
+            if changed_up:
+                self._unsettled[flow.target] = None
+        for flow in target.receiving:
             if flow.source is not source:
                 self._set_rate(flow)
-
-    def _settle_soon(self, source: Node, target: Node) -> None:
-        """The even shares of these links have changed, and with them what the other ends of their flows can spare."""
-        for flow in source.sending:
-            self._unsettled[flow.target] = None
-        for flow in target.receiving:
-            self._unsettled[flow.source] = None
+            if changed_down:
+                self._unsettled[flow.source] = None
         if self._unsettled and not self._settling:
             self._settling = True
             self.clock.after(self.settle, self._settle_shares)
@@ -317,8 +319,8 @@ class Network:
 
     def _set_rate(self, flow: Flow) -> None:
         """Let a flow move at what both ends grant it."""
-        before, rate = flow.rate, min(flow.up, flow.down, flow.cap)
-        if abs(rate - before) > 0.01 * before or (rate == 0.0) != (before == 0.0):
+        before, rate = flow.rate, min(flow.source.up_level, flow.target.down_level, flow.cap)
+        if _differs(rate, before):
             self._settle(flow)
             flow.rate = rate
             self._plan(flow)
@@ -357,33 +359,21 @@ class Network:
             flow.done()
 
 
-def _fill(capacity: float, flows: Iterable[Flow], *, up: bool) -> None:
-    """Water-filling: an even share for each flow, and what the slow ones leave for the others."""
-    if up:
-        limits = [(min(f.cap, f.target.down / len(f.target.receiving)), f) for f in flows]
-    else:
-        limits = [(min(f.cap, f.source.up / len(f.source.sending)), f) for f in flows]
+def _differs(one: float, other: float) -> bool:
+    return one != other and abs(one - other) > 0.01 * min(one, other)
+
+
+def _level(capacity: float, limits: list[float]) -> float:
+    """The level to offer: flows that their other ends hold below it leave the rest to the others; no flow, all for the next one."""
+    limits.sort()
     left, count = capacity, len(limits)
-    if not count:
-        return
-    share = capacity / count
-    if all(limit >= share for limit, _ in limits):
-        for _, flow in limits:
-            if up:
-                flow.up = share
-            else:
-                flow.down = share
-        return
-    limits.sort(key=lambda entry: entry[0])
-    for limit, flow in limits:
-        # The other end's share may grow when its other flows end: what is left over is offered to the fastest.
-        given = min(limit, left / count) if count > 1 else left
-        left -= given
+    for limit in limits:
+        if limit >= left / count:
+            return left / count
+        left -= limit
         count -= 1
-        if up:
-            flow.up = given
-        else:
-            flow.down = given
+    # Every flow is held elsewhere: any one of them could take what is left.
+    return left + (limits[-1] if limits else 0.0)
 
 
 @dataclass(slots=True)
