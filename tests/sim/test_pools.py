@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from simulate import Case, simulate
 from simulated_pool import Pool, Replica, Truth, make_catalog
 
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_table import EVERY_PEER, degree
-from simulate import Case, simulate
 
 SMALL = Case(replicas=8, pieces=150)
 COPY = 30.0

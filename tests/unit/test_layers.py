@@ -33,7 +33,12 @@ FLOORS = (
 
 
 def _floor(module: str) -> int:
-    fitting = [(len(prefix), floor) for floor, names in enumerate(FLOORS) for prefix in names if f"{module}.".startswith(f"{prefix}.")]
+    fitting = [
+        (len(prefix), floor)
+        for floor, names in enumerate(FLOORS)
+        for prefix in names
+        if f"{module}.".startswith(f"{prefix}.")
+    ]
     assert fitting, f"{module} has no floor in this test: say where it belongs"
     return max(fitting)[1]
 
@@ -59,11 +64,19 @@ def _imports(module: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", _modules())
 def test_a_module_imports_nothing_from_above(module: str) -> None:
-    above = sorted({name for name in _imports(module) if name[0].islower() and name != "__version__" and _floor(name) > _floor(module)})
+    above = sorted(
+        {
+            name
+            for name in _imports(module)
+            if name[0].islower() and name != "__version__" and _floor(name) > _floor(module)
+        }
+    )
     assert not above, f"{module} (floor {_floor(module)}) imports {above}"
 
 
-@pytest.mark.parametrize("module", [name for name in _modules() if name.split(".")[0] in {"model", "swarm", "discovery", "seed"}])
+@pytest.mark.parametrize(
+    "module", [name for name in _modules() if name.split(".")[0] in {"model", "swarm", "discovery", "seed"}]
+)
 def test_what_decides_knows_nothing_of_channels(module: str) -> None:
     path = PACKAGE / Path(*module.split("."))
     source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
