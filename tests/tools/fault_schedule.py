@@ -105,7 +105,7 @@ class Schedule:
     liars: list[Replica] = field(default_factory=list)
     pinned: bool = False
     disturbed: set[int] = field(default_factory=set)  # replicas whose own process or link was harmed
-    poor: set[int] = field(default_factory=set)  # replicas that peers may refuse to serve
+    slow: bool = False  # a slow receiver may keep its place at a source for longer than the others' deadline
 
 
 def lie(replica: Replica, rng: random.Random) -> None:
@@ -246,12 +246,12 @@ def _fault(plan: Schedule, rng: random.Random, copy: float) -> None:
             net.clock.at(when + rng.uniform(0.5, 12), started(lambda: net.thaw(victim.node)))
     elif kind == "slow":
         unsteady()  # ten times slower may be too slow for the deadline
+        plan.slow = True
         net.clock.at(when, started(lambda: net.set_speed(victim.node, victim.up / 10, victim.down / 10)))
     elif kind in ("corrupt", "lose", "reset", "refuse"):
         # Whoever harms its receivers may be dropped by them: it does not count as a source that must do.
         if victim in plan.steady:
             plan.steady.remove(victim)
-        plan.poor.add(victim.index)
         faults = Faults(late=pool.faults.late, **{kind: rng.choice([0.1, 0.5, 1.0])})
         net.clock.at(when if rng.random() < 0.5 else 0.0, started(lambda: setattr(victim.node, "faults", faults)))
     elif kind == "lie":
@@ -300,7 +300,7 @@ def run_schedule(plan: Schedule) -> None:
 
 def _must_succeed(plan: Schedule, replica: Replica) -> bool:
     pool = plan.pool
-    if replica.index in plan.disturbed or plan.liars:
+    if replica.index in plan.disturbed or plan.liars or (plan.slow and pool.max_readers < len(pool.replicas)):
         return False
     storage_works = not pool.storage.fail_for_good and pool.storage.fail < 0.2
     return bool(plan.steady) or (replica.reads_seed and storage_works)

@@ -223,7 +223,7 @@ class Replica:
         self._inbox.append(event)
         if not self._drain_due:
             self._drain_due = True
-            self.pool.net.clock.after(0.0, self._drain)
+            self.pool.net.clock.after(self.pool.batch, self._drain)
 
     def _drain(self) -> None:
         self._drain_due = False
@@ -370,6 +370,7 @@ class Pool:
         linger: float = 2.0,
         tick: float = 1.0,
         late: float = 0.0,
+        batch: float = 0.0,
     ) -> None:
         self.number = number
         self.truth = truth
@@ -379,6 +380,7 @@ class Pool:
         self.dns_lag, self.dns_interval = dns_lag, dns_interval
         self.dns_down_until = -1.0
         self.max_readers = max_readers
+        self.batch = batch  # seconds for which a replica lets events gather, as a busy one does
         self.faults = Faults(late=late)
         self.net = Network(
             random.Random(f"net/{number}"), latency=latency, verify=bool(truth.content), linger=linger, tick=tick

@@ -9,6 +9,9 @@ from shardpool.swarm.peer_table import Candidate
 from shardpool.swarm.state import Load, PeerInfo, Phase
 from shardpool.swarm.transfer import Transfer
 
+DEPTH = 2  # pieces asked of one source at once: one being sent, one waiting its turn
+_DEEPEST = 16
+_BUFFERED_SECONDS = 0.02  # what is asked of one source covers so much time at its measured rate
 _WEIGHT = 0.3  # of the newest measurement in a running mean
 
 
@@ -17,7 +20,7 @@ class PeerLink:
     """A link, from the request to connect until it is closed.
 
     Pieces are sets of bits. `mask`: announced with the agreed digest; `usable`: those of them that may be asked for;
-    `odd`: announced with another digest; `ripe`: have been on offer for long enough that they are not left to their first receiver.
+    `odd`: announced with another digest; `fresh`: on offer for so short a time that scarce ones are left to their owner.
     """
 
     number: int
@@ -32,14 +35,15 @@ class PeerLink:
     odd: dict[int, bytes] = field(default_factory=dict)
     claims: int = 0
     claimed_at: float = 0.0
-    ripe: int = 0
-    unripe: deque[tuple[float, int]] = field(default_factory=deque)
+    fresh: int = 0
+    fresh_since: deque[tuple[float, int]] = field(default_factory=deque)
     outstanding: dict[int, Transfer] = field(default_factory=dict)  # by piece, in the order they were asked for
     busy_until: float = 0.0
     last_progress: float = 0.0
     last_landed: float = 0.0
     rate: float = 0.0  # bytes per second while something was asked for; 0: not measured yet
     capacity: float = 0.0  # bytes per second that the peer seems to send to all its readers together
+    depth: int = DEPTH  # pieces to ask for at once
     wait: float = 0.0  # seconds from asking to landing, running mean
     landed: int = 0  # bytes
     failures: int = 0  # in a row
@@ -70,12 +74,13 @@ class PeerLink:
 
     def offers(self, now: float, pieces: int) -> None:
         """The peer began to offer a set of pieces."""
-        self.unripe.append((now, pieces))
+        self.fresh |= pieces
+        self.fresh_since.append((now, pieces))
 
     def ripen(self, now: float, patience: float) -> None:
-        """Let what was offered `patience` seconds ago become ripe."""
-        while self.unripe and self.unripe[0][0] + patience <= now:
-            self.ripe |= self.unripe.popleft()[1]
+        """Let what was offered `patience` seconds ago be fresh no longer."""
+        while self.fresh_since and self.fresh_since[0][0] + patience <= now:
+            self.fresh &= ~self.fresh_since.popleft()[1]
 
     def measured(self, now: float, asked: float, length: int) -> None:
         """A piece of `length` bytes landed that was asked for at `asked`."""
@@ -84,9 +89,10 @@ class PeerLink:
         self.rate = rate if not self.rate else self.rate + _WEIGHT * (rate - self.rate)
         self.capacity = max(self.rate * max(1, self.load.readers), 0.95 * self.capacity)
         self.wait = wait if not self.wait else self.wait + _WEIGHT * (wait - self.wait)
+        self.depth = min(_DEEPEST, DEPTH + int(_BUFFERED_SECONDS * self.rate / max(1, length)))
         self.last_landed = self.last_progress = now
         self.landed += length
         self.failures = 0
 
 
-__all__ = ["PeerLink"]
+__all__ = ["DEPTH", "PeerLink"]

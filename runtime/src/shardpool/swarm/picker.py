@@ -13,23 +13,13 @@ import random
 
 from shardpool.swarm.bits import pick
 from shardpool.swarm.options import SwarmOptions
-from shardpool.swarm.peer_link import PeerLink
+from shardpool.swarm.peer_link import DEPTH, PeerLink
 from shardpool.swarm.state import Phase
 from shardpool.swarm.view import View
 
-_DEPTH = 2  # pieces asked of one source at once: one being sent, one waiting its turn
-_DEEPEST = 16
-_BUFFERED_SECONDS = 0.02  # what is asked of one source covers so much time at its measured rate
 _MUCH_BETTER = 0.6  # times the expected delay of the slowest source in use
 _LAGGING = 4.0  # times the typical wait: such a transfer occupies no place in the window
 _SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.01, 0.1
-
-
-def depth(view: View, link: PeerLink) -> int:
-    """How many pieces to ask of a source at once."""
-    if not link.rate:
-        return _DEPTH
-    return min(_DEEPEST, _DEPTH + int(_BUFFERED_SECONDS * link.rate / view.piece_size))
 
 
 def patience(view: View, link: PeerLink) -> float:
@@ -63,7 +53,7 @@ class Picker:
                     current = True
             if current:
                 busy.add(link.number)
-            deeper += depth(view, link) - _DEPTH
+            deeper += link.depth - DEPTH
         self._room = options.window + deeper - counted
         self._sources = options.sources - len(busy)
         self._busy = busy
@@ -120,7 +110,7 @@ class Picker:
             return False
         limit = self._depths.get(link.number)
         if limit is None:
-            limit = self._depths[link.number] = depth(self._view, link) - len(link.outstanding)
+            limit = self._depths[link.number] = link.depth - len(link.outstanding)
         return limit > 0
 
     def _cost(self, link: PeerLink) -> float:
@@ -166,7 +156,7 @@ class Picker:
             offered = link.usable & pieces
             if offered and ripe:
                 link.ripen(self._now, patience(self._view, link))
-                offered &= link.ripe
+                offered &= ~link.fresh
             if offered:
                 return link, pick(offered, self._rng.randrange(self._view.plan.pieces)), scarce
         return None
@@ -185,4 +175,4 @@ class Picker:
             order.append(link)
 
 
-__all__ = ["Picker", "depth", "patience"]
+__all__ = ["Picker", "patience"]

@@ -198,7 +198,7 @@ class Scheduler:
         if link is None or link.info is None or link.closing:
             return
         link.load, link.generation = update.load, update.generation
-        self._dirty = self._dirty or self._hungry or update.claims is not None or bool(update.withdrawn)
+        self._dirty = self._dirty or self._hungry or bool(update.withdrawn)
         if update.phase is not link.phase or update.reads_seed != link.reads_seed:
             link.phase, link.reads_seed = update.phase, update.reads_seed
             self._count_ready()
@@ -691,6 +691,8 @@ class Scheduler:
         if found & ~link.claims:
             link.claimed_at = now
         link.claims = found
+        if self._view:
+            self._view.claims_changed = True
 
     # Pieces
 
@@ -703,7 +705,7 @@ class Scheduler:
                 self._ask(now, view, link, piece)
                 if scarce:
                     view.transfers.bringing |= 1 << piece
-            self._hungry = picker.hungry
+            self._hungry = picker.hungry or (self._reads_seed and bool(view.need & view.available.absent))
         want = view.want()
         if not want:
             return
@@ -715,10 +717,10 @@ class Scheduler:
                 continue
             if link.busy_until > now:
                 self._wake_by(link.busy_until)
-            elif link.unripe:
+            elif link.fresh_since:
                 link.ripen(now, patience(view, link))
-                if link.unripe:
-                    self._wake_by(link.unripe[0][0] + patience(view, link))
+                if link.fresh_since:
+                    self._wake_by(link.fresh_since[0][0] + patience(view, link))
 
     def _ask(self, now: float, view: View, link: PeerLink, piece: int) -> None:
         transfer = view.transfers.begin(link.number, piece, now)

@@ -50,6 +50,9 @@ class View:
         self.typical_wait = 0.0  # seconds from asking a peer to landing, running mean
         self.best_capacity = 0.0
         self._own = (-1, 0)
+        self.claims_changed = True
+        self._claimed = 0
+        self._claimed_until = 0.0
 
     def rename(self, me: str) -> None:
         """This replica goes by another name among the members."""
@@ -132,6 +135,7 @@ class View:
         """A link ended."""
         self.available.remove_all(link.usable)
         link.usable = link.mask = link.claims = 0
+        self.claims_changed = True
         link.odd.clear()
 
     def question(self, piece: int) -> None:
@@ -214,12 +218,17 @@ class View:
         return [link for link in self.links.values() if link.info and not link.closing and link.phase is Phase.FILLING]
 
     def claimed(self, now: float, patience: float) -> int:
-        """Pieces that a linked peer is reading from the seed, unless its claim is older than `patience` seconds."""
-        found = 0
-        for link in self.links.values():
-            if link.claims and now - link.claimed_at <= patience:
-                found |= link.claims
-        return found
+        """Pieces that a linked peer brings into the pool, unless its claim is older than `patience` seconds."""
+        if self.claims_changed or now > self._claimed_until:
+            self.claims_changed = False
+            self._claimed_until = float("inf")
+            found = 0
+            for link in self.links.values():
+                if link.claims and now <= link.claimed_at + patience:
+                    found |= link.claims
+                    self._claimed_until = min(self._claimed_until, link.claimed_at + patience)
+            self._claimed = found
+        return self._claimed
 
 
 __all__ = ["Plan", "View"]
