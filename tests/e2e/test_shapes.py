@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -115,13 +116,15 @@ def test_the_rank_services_list_each_rank_where_the_plan_says(release: Releases,
     pods = pool.wait(2)
 
     for rank in range(4):
-        [slice_] = eventually(
-            f"an EndpointSlice of rank {rank}",
-            lambda rank=rank: pool.cluster.get(
-                f"/apis/discovery.k8s.io/v1/namespaces/{pool.namespace}/endpointslices",
-                labelSelector=f"kubernetes.io/service-name={pool.fullname}-rank-{rank}",
-            )["items"],
-        )
+        [slice_] = eventually(f"an EndpointSlice of rank {rank}", partial(slices, pool, rank))
         addresses = [address for endpoint in slice_["endpoints"] for address in endpoint["addresses"]]
         ranks = {pod.ip: {entry["rank"]: entry["port"] for entry in pod.status()["ranks"]} for pod in pods}
         assert [ranks[address][rank] for address in addresses] == [port["port"] for port in slice_["ports"]]
+
+
+def slices(pool: Release, rank: int) -> list[Mapping[str, Any]]:
+    """The EndpointSlices of a rank's Service."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{pool.namespace}/endpointslices"
+    label = f"kubernetes.io/service-name={pool.fullname}-rank-{rank}"
+    items: list[Mapping[str, Any]] = pool.cluster.get(path, labelSelector=label)["items"]
+    return items

@@ -50,8 +50,10 @@ def merged(*layers: Values) -> dict[str, Any]:
     for layer in layers:
         for key, value in layer.items():
             old = result.get(key)
-            both = isinstance(old, Mapping) and isinstance(value, Mapping)
-            result[key] = merged(old, value) if both else copy.deepcopy(value)
+            if isinstance(old, Mapping) and isinstance(value, Mapping):
+                result[key] = merged(old, value)
+            else:
+                result[key] = copy.deepcopy(value)
     return result
 
 
