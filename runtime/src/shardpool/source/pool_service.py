@@ -35,7 +35,7 @@ from shardpool.wire.descriptors import methods
 SERVICE = "shardpool.v1.PoolService"
 FIRST_REQUEST_SECONDS = 10.0
 """A reader that has opened its call and asks for nothing is let go after this."""
-_ANNOUNCE_SECONDS = 0.1
+_ANNOUNCE_SECONDS = 0.03
 _LOOK_AGAIN_SECONDS = 10.0
 _LOG = logger(__name__)
 _Code = grpc.StatusCode
