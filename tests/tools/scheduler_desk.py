@@ -103,7 +103,7 @@ class Desk:
 
     def source(self, peer: int, *pieces: int, **more: Any) -> list[Action]:
         """A complete peer: opens and announces everything (or the given pieces)."""
-        self.open(peer, phase=Phase.READY)
+        self.open(peer, phase=Phase.READY, generation=self.pieces)
         return self.announce(peer, *(pieces or range(self.pieces)), phase=Phase.READY, **more)
 
     def land(self, peer: int, piece: int, *, wrong: str = "") -> list[Action]:

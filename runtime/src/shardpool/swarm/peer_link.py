@@ -12,6 +12,7 @@ from shardpool.swarm.transfer import Transfer
 DEPTH = 2  # pieces asked of one source at once: one being sent, one waiting its turn
 _DEEPEST = 16
 _BUFFERED_SECONDS = 0.02  # what is asked of one source covers so much time at its measured rate
+_FIRST_WORD_SECONDS = 1.0  # between the handshake and the first announcement
 _WEIGHT = 0.3  # of the newest measurement in a running mean
 
 
@@ -30,6 +31,8 @@ class PeerLink:
     load: Load = field(default_factory=Load)
     reads_seed: bool = False
     generation: int = 0
+    opened_at: float = 0.0
+    heard: bool = False  # announced something since it was opened
     mask: int = 0
     usable: int = 0
     odd: dict[int, bytes] = field(default_factory=dict)
@@ -71,6 +74,12 @@ class PeerLink:
         """The peer is complete and others read from it: fillers come first."""
         others = self.load.readers - (1 if self.outstanding else 0)
         return self.phase is Phase.READY and others > 0
+
+    def expected(self, now: float) -> bool:
+        """What the peer holds is about to be announced."""
+        return bool(
+            self.info and self.info.generation and not self.heard and now < self.opened_at + _FIRST_WORD_SECONDS
+        )
 
     def offers(self, now: float, pieces: int) -> None:
         """The peer began to offer a set of pieces."""

@@ -175,7 +175,7 @@ class Scheduler:
             self._reject(link, self._catalog_differs(info.party.catalog_digest), "catalog")
         else:
             link.info, link.phase, link.load, link.reads_seed = info, info.phase, info.load, info.reads_seed
-            link.last_progress = now
+            link.last_progress = link.opened_at = now
             self._set_claims(now, link, info.claims)
             self._instances[instance] = number
             self._mismatches.pop(link.name, None)
@@ -197,7 +197,8 @@ class Scheduler:
         link = self._links.get(number)
         if link is None or link.info is None or link.closing:
             return
-        link.load, link.generation = update.load, update.generation
+        self._dirty = self._dirty or not link.heard
+        link.load, link.generation, link.heard = update.load, update.generation, True
         self._dirty = self._dirty or self._hungry or bool(update.withdrawn)
         if update.phase is not link.phase or update.reads_seed != link.reads_seed:
             link.phase, link.reads_seed = update.phase, update.reads_seed
@@ -835,6 +836,9 @@ class Scheduler:
             self._wake_by(self._seed_pause)
             return
         if room <= 0 or not self._settled(now):
+            return
+        if any(link.expected(now) for link in self._links.values()):
+            self._wake_by(now + _LOOK_AGAIN)
             return
         if view.digests.doubt and not view.digests.doubt & reading:
             # One at a time: each answer may unmask a liar, and with it end the other doubts that it caused.
