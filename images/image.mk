@@ -36,7 +36,7 @@ image-lock: setup ## Choose anew the versions that the image installs (IMAGE_PYT
 	mv images/runtime/requirements.txt.new images/runtime/requirements.txt
 
 image-size: ## Say what the image's parts weigh
-	docker run --rm --entrypoint /bin/sh $(IMAGE):$(IMAGE_TAG) -c 'du -xsm / 2>/dev/null; du -xsm /opt/shardpool; du -xsm /opt/shardpool/lib/python3*/site-packages/* | sort -rn | head -12'
+	docker run --rm -i --entrypoint python3 $(IMAGE):$(IMAGE_TAG) - < images/runtime/weigh.py
 
 image-demo: image ## Build the demo's image: an embedding server, a hub that counts, a small model
 	mkdir -p build/demo
