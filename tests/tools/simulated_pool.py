@@ -311,7 +311,7 @@ class _Background:
         piece: int,
         destination: Sequence[memoryview],
         done: Callable[[float, bytes | SeedError], None],
-    ) -> None:
+    ) -> Callable[[], None]:
         replica = self._replica
         pool, storage = replica.pool, replica.pool.storage
         length = catalog.piece_length(piece)
@@ -319,8 +319,7 @@ class _Background:
 
         def arrived() -> None:
             pool.net.stop(flow)
-            if flow in replica._reading:
-                replica._reading.remove(flow)
+            replica._reading.remove(flow)
             storage.read += length
             storage.reads += 1
             found: bytes | SeedError
@@ -343,7 +342,14 @@ class _Background:
             if flow in replica._reading:
                 pool.net.start(flow)
 
+        def cancel() -> None:
+            if flow in replica._reading:
+                replica._reading.remove(flow)
+                pool.net.stop(flow)
+                pool.read(replica, piece)
+
         pool.net.clock.after(storage.latency, begin)
+        return cancel
 
     def resolve(self) -> None:
         replica = self._replica

@@ -44,7 +44,10 @@ class Request(NamedTuple):
 
 
 class Abandon(NamedTuple):
-    """Give up a piece asked of a link; answered by `failed` (or `landed`) once nothing can write any more."""
+    """Give up a piece asked of a link; answered by `failed` (or `landed`) once nothing can write any more.
+
+    With `SEED` for a link it is a read from the seed, and settled when this is carried out: no answer follows.
+    """
 
     link: int
     piece: int

@@ -19,7 +19,7 @@ from shardpool.seed.base import Seed
 from shardpool.swarm.loader import Event, Loader, Observer, memory_digest
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.replica_state import ReplicaState
-from shardpool.swarm.seed_reader import read_piece
+from shardpool.swarm.seed_reader import SeedRead, read_piece
 from shardpool.swarm.state import Party
 from shardpool.swarm.summary import LoadSummary
 from shardpool.swarm.workers import Workers
@@ -157,6 +157,7 @@ class _Threads:
         self._party = party
         self._hashing = Workers("digest", HASH_THREADS)
         self._reading = Workers("seed", seed_concurrency)
+        self._local = threading.local()
         self._wanted = threading.Event()
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -204,20 +205,34 @@ class _Threads:
         piece: int,
         destination: Sequence[memoryview],
         done: Callable[[float, bytes | SeedError], None],
-    ) -> None:
+    ) -> Callable[[], None]:
+        read = SeedRead(destination)
+
         def job() -> None:
             assert self._seed is not None
+            if read.cancelled:
+                return
             found: bytes | SeedError
+            content = self._own_memory(catalog.piece_length(piece))
             try:
-                read_piece(self._seed, catalog, piece, destination)
-                found = memory_digest(destination)
+                read_piece(self._seed, catalog, piece, [content])
+                found = memory_digest([content])
             except SeedError as error:
                 found = error
             except OSError as error:
                 found = SeedError(f"{self._seed.describe()}: {error}", transient=True)
-            self._inbox.put(lambda now: done(now, found))
+            if isinstance(found, SeedError) or read.deliver(content):
+                self._inbox.put(lambda now: done(now, found))
 
         self._reading.submit(job)
+        return read.cancel
+
+    def _own_memory(self, length: int) -> memoryview:
+        """Memory of the calling thread, used again for each read."""
+        memory: memoryview | None = getattr(self._local, "memory", None)
+        if memory is None or memory.nbytes < length:
+            memory = self._local.memory = memoryview(bytearray(length))
+        return memory[:length]
 
     def resolve(self) -> None:
         self._wanted.set()

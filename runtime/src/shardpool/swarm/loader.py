@@ -55,8 +55,11 @@ class Background(Protocol):
         piece: int,
         destination: Sequence[memoryview],
         done: Callable[[float, bytes | SeedError], None],
-    ) -> None:
-        """Fill `destination` with a piece from the seed, and tell the digest of its bytes."""
+    ) -> Callable[[], None]:
+        """Fill `destination` with a piece from the seed, and tell the digest of its bytes.
+
+        What is returned gives the read up: once it returns, nothing is written to `destination` any more.
+        """
 
     def resolve(self) -> None:
         """List the pool; answered through `Loader.listed`."""
@@ -124,7 +127,7 @@ class Loader:
         self._catalog: Catalog | None = None
         self._links: dict[int, Link] = {}
         self._scratch: dict[tuple[int, int], memoryview] = {}  # (source, piece)
-        self._reads = 0
+        self._reads: dict[int, tuple[object, Callable[[], None]]] = {}  # by piece: the read, and how to give it up
         self._progress: dict[tuple[int, int], int] = {}
         self._do: dict[type, Callable[[float, Action], None]] = {
             act.Resolve: lambda now, action: self._background.resolve(),
@@ -230,11 +233,9 @@ class Loader:
             self._adopt(catalog, now)
 
     def _scan(self, now: float, action: Action) -> None:
-        self._reads += 1
         self._background.scan(self._scanned)
 
     def _scanned(self, now: float, found: Catalog | ShardpoolError) -> None:
-        self._reads -= 1
         if self.finished:
             return
         if isinstance(found, Catalog):
@@ -296,25 +297,36 @@ class Loader:
 
     def _abandon(self, now: float, action: Action) -> None:
         assert isinstance(action, act.Abandon)
+        if action.link == act.SEED:
+            self._cancel(action.piece)
+            return
         link = self._links.get(action.link)
         if link is not None:
             link.abandon(action.piece)
+
+    def _cancel(self, piece: int) -> None:
+        read = self._reads.pop(piece, None)
+        if read is not None:
+            read[1]()
 
     def _read_seed(self, now: float, action: Action) -> None:
         assert isinstance(action, act.ReadSeed)
         assert self._catalog is not None
         piece = action.piece
         destination = self._claim_memory(act.SEED, piece, action.scratch)
-        self._reads += 1
+        ticket = object()  # tells this read from an earlier one of the same piece that was given up
 
         def done(then: float, found: bytes | SeedError) -> None:
-            self._reads -= 1
+            known, _ = self._reads.get(piece, (None, None))
+            if known is not ticket:
+                return
+            del self._reads[piece]
             if isinstance(found, bytes):
                 self.scheduler.seed_landed(then, piece, found)
             else:
                 self.scheduler.seed_failed(then, piece, found, transient=found.transient)
 
-        self._background.read_seed(self._catalog, piece, destination, done)
+        self._reads[piece] = (ticket, self._background.read_seed(self._catalog, piece, destination, done))
 
     def _keep(self, now: float, action: Action) -> None:
         assert isinstance(action, act.Keep)
@@ -348,6 +360,8 @@ class Loader:
         assert isinstance(action, act.Finish)
         self.finished, self.error, self._ended = True, action.error, now
         self._state.set_claims(frozenset())
+        for piece in list(self._reads):
+            self._cancel(piece)
         for link in list(self._links.values()):
             link.close()
 

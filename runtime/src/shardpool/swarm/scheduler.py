@@ -55,7 +55,7 @@ from shardpool.swarm.bits import members, size
 from shardpool.swarm.digests import content_digest
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_link import PeerLink
-from shardpool.swarm.peer_table import Candidate, PeerTable
+from shardpool.swarm.peer_table import EVERY_PEER, Candidate, PeerTable
 from shardpool.swarm.picker import Picker, patience
 from shardpool.swarm.seed_share import SeedShare
 from shardpool.swarm.state import Party, PeerInfo, PeerUpdate, Phase
@@ -704,7 +704,8 @@ class Scheduler:
             picker = Picker(view, self._options, self._rng, now, claimed)
             for link, piece, scarce in picker.choose():
                 self._ask(now, view, link, piece)
-                if scarce:
+                # Where only some see some, claims of this kind would be many and of little use.
+                if scarce and len(self._table) <= EVERY_PEER + 1:
                     view.transfers.bringing |= 1 << piece
             self._hungry = picker.hungry or (self._reads_seed and bool(view.need & view.available.absent))
         want = view.want()
@@ -734,18 +735,27 @@ class Scheduler:
     def _accept(self, view: View, transfer: Transfer, digest: bytes) -> None:
         """A transfer brought verified bytes."""
         piece = transfer.piece
+        if view.transfers.reading >> piece & 1:
+            self._give_up_reading(view, piece)
         if transfer.scratch and not view.transfers.place_free(piece):
             view.transfers.parked[piece] = Parked(transfer.source, digest)
             view.verified(piece)
         else:
             self._keep(view, piece, digest, transfer.source, transfer.scratch)
         for other in view.transfers.live(piece):
-            if other.source != SEED:
-                view.transfers.give_up(other)
-                link = self._links.get(other.source)
-                if link is not None:
-                    link.outstanding.pop(piece, None)
-                self._out.append(Abandon(other.source, piece))
+            view.transfers.give_up(other)
+            link = self._links.get(other.source)
+            if link is not None:
+                link.outstanding.pop(piece, None)
+            self._out.append(Abandon(other.source, piece))
+
+    def _give_up_reading(self, view: View, piece: int) -> None:
+        """A read from the seed can be given up at once, whatever the seed does."""
+        read = view.transfers.settle(SEED, piece)
+        if read is not None:
+            self._out.append(Abandon(SEED, piece))
+            if read.scratch:
+                self._out.append(Discard(piece, SEED))
 
     def _keep(self, view: View, piece: int, digest: bytes, source: int, scratch: bool) -> None:
         self._out.append(Keep(piece, digest, source, scratch))
@@ -768,40 +778,44 @@ class Scheduler:
 
     def _repeat_slow(self, now: float, view: View) -> None:
         """Ask for slow last pieces once more, elsewhere."""
-        if view.want() or not view.transfers.active or not view.missing:
+        if view.want() or not len(view.transfers) or not view.missing:
             return
-        typical = view.typical_wait
-        late = max(2 * typical, 0.02) if typical else 1.0
+        late = max(2 * view.typical_wait, 0.02) if view.typical_wait else 1.0
+        read_late = max(1.0, 2 * self._share.typical_read if self._share else 0.0)
         room = max(2, self._options.window - view.transfers.active)
+        again = float("inf")
         for transfer in sorted(view.transfers, key=lambda t: t.asked):
             piece = transfer.piece
-            if transfer.given_up or transfer.source == SEED or not view.missing >> piece & 1 or room <= 0:
+            if transfer.given_up or not view.missing >> piece & 1 or room <= 0 or len(view.transfers.live(piece)) > 1:
                 continue
-            if len(view.transfers.live(piece)) > 1:
-                continue
-            due = transfer.asked + late
+            due = transfer.asked + (read_late if transfer.source == SEED else late)
             if now < due:
-                self._wake_by(due)
-                break
-            asked = {other.source for other in view.transfers.of(piece)}
-            others = [
-                link
-                for link in self._links.values()
-                if link.usable >> piece & 1
-                and link.number not in asked
-                and not link.closing
-                and link.busy_until <= now
-                and link.phase is not Phase.DRAINING
-                and len(link.outstanding) < 2
-            ]
+                again = min(again, due)
+                continue
+            again = min(again, now + max(late / 2, 0.02))
+            best = self._another_source(now, view, piece)
             length = view.plan.length(piece)
             spent = now - transfer.asked
             left = spent * (length - transfer.received) / transfer.received if transfer.received else float("inf")
-            best = min(others, key=lambda link: (len(link.outstanding), -link.rate, link.number), default=None)
             if best is not None and left > (best.wait or late):
                 room -= 1
                 self._ask(now, view, best, piece)
-        self._wake_by(now + max(late / 2, 0.02))
+        self._wake_by(again)
+
+    def _another_source(self, now: float, view: View, piece: int) -> PeerLink | None:
+        """The best source for a piece apart from those that are asked for it already."""
+        asked = {other.source for other in view.transfers.of(piece)}
+        others = [
+            link
+            for link in self._links.values()
+            if link.usable >> piece & 1
+            and link.number not in asked
+            and not link.closing
+            and link.busy_until <= now
+            and link.phase is not Phase.DRAINING
+            and len(link.outstanding) < 2
+        ]
+        return min(others, key=lambda link: (len(link.outstanding), -link.rate, link.number), default=None)
 
     # The seed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from shardpool.model.catalog import Catalog
@@ -22,4 +23,37 @@ def read_piece(seed: Seed, catalog: Catalog, piece: int, destination: Sequence[m
                 index, used = index + 1, 0
 
 
-__all__ = ["read_piece"]
+class SeedRead:
+    """One read under way, which may be given up: a seed can hang for as long as it likes, and a piece's memory cannot wait for that.
+
+    The bytes come into memory of the reading thread, and are copied to their destination at once or not at all.
+    """
+
+    def __init__(self, destination: Sequence[memoryview]) -> None:
+        self._destination = destination
+        self._lock = threading.Lock()
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody waits for the bytes any more."""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Give the read up; when this returns, nothing is written to the destination any more."""
+        with self._lock:
+            self._cancelled = True
+
+    def deliver(self, content: memoryview) -> bool:
+        """Copy the bytes to their destination, unless the read was given up."""
+        used = 0
+        with self._lock:
+            if self._cancelled:
+                return False
+            for view in self._destination:
+                view[:] = content[used : used + view.nbytes]
+                used += view.nbytes
+            return True
+
+
+__all__ = ["SeedRead", "read_piece"]

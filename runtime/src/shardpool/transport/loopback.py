@@ -97,6 +97,7 @@ class Flow:
     rate: float = 0.0
     since: float = 0.0
     told: float = 0.0
+    untold: float = 0.0
     version: int = 0
     total: float = 0.0
 
@@ -269,6 +270,7 @@ class Network:
     def continue_with(self, flow: Flow, length: float) -> None:
         """A flow that is done goes on with more bytes: its share of the links stays what it is."""
         flow.left = flow.total = length
+        flow.untold = 0.0
         flow.since = flow.told = self.clock.now
         self._plan(flow)
 
@@ -326,11 +328,16 @@ class Network:
             self._plan(flow)
 
     def _settle(self, flow: Flow) -> None:
-        """Account for what has moved at the rate so far."""
+        """Account for what has moved at the rate so far, and report it now and then."""
         now = self.clock.now
         moved = min(flow.left, flow.rate * (now - flow.since))
         flow.left -= moved
         flow.since = now
+        flow.untold += moved
+        if flow.moved is not None and flow.untold >= 1 and now - flow.told >= self.tick / 2:
+            count, flow.told = int(flow.untold), now
+            flow.untold -= count
+            flow.moved(count)
 
     def _plan(self, flow: Flow) -> None:
         flow.version += 1
@@ -345,10 +352,7 @@ class Network:
 
     def _tick(self, flow: Flow, version: int) -> None:
         if flow.version == version:
-            before = flow.left
             self._settle(flow)
-            if flow.moved is not None and before > flow.left:
-                flow.moved(int(before) - int(flow.left))
             self._plan(flow)
 
     def _arrive(self, flow: Flow, version: int) -> None:
