@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+_FEW = 32
+
 
 def bit_set(pieces: Iterable[int]) -> int:
     """The set of the given piece numbers."""
@@ -19,6 +21,12 @@ def bit_set(pieces: Iterable[int]) -> int:
 
 def members(bits: int) -> Iterator[int]:
     """The pieces of a set, in ascending order."""
+    if bits.bit_count() <= _FEW:
+        while bits:
+            low = bits & -bits
+            yield low.bit_length() - 1
+            bits ^= low
+        return
     # Byte by byte: taking the lowest bit of the whole integer each time would be quadratic.
     for index, byte in enumerate(bits.to_bytes((bits.bit_length() + 7) // 8, "little")):
         base = index * 8
@@ -31,7 +39,7 @@ def members(bits: int) -> Iterator[int]:
 
 def size(bits: int) -> int:
     """The number of pieces in a set."""
-    return bin(bits).count("1")
+    return bits.bit_count()
 
 
 def pick(bits: int, start: int) -> int:

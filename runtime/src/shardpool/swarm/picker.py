@@ -10,6 +10,7 @@ be passed on.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 from shardpool.swarm.bits import pick
 from shardpool.swarm.options import SwarmOptions
@@ -17,6 +18,7 @@ from shardpool.swarm.peer_link import DEPTH, PeerLink
 from shardpool.swarm.state import Phase
 from shardpool.swarm.view import View
 
+_LOOKS = 4
 _MUCH_BETTER = 0.6  # times the expected delay of the slowest source in use
 _LAGGING = 4.0  # times the typical wait: such a transfer occupies no place in the window
 _SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.01, 0.1
@@ -88,7 +90,12 @@ class Picker:
         """
         keyed: list[tuple[bool, float, int, PeerLink]] = []
         busy: list[float] = []
-        for link in self._view.links.values():
+        links: Iterable[PeerLink] = self._view.links.values()
+        if self._sources <= 0 and len(self._view.links) > len(self._busy) + _LOOKS:
+            # Enough are read from: a few others are looked at each time, in case they are better.
+            idle = [link for link in links if link.number not in self._busy]
+            links = [link for link in links if link.number in self._busy] + self._rng.sample(idle, _LOOKS)
+        for link in links:
             if not link.usable & want or not self._open(link):
                 continue
             cost = self._cost(link)
@@ -122,7 +129,7 @@ class Picker:
     def _next(self, want: int) -> tuple[PeerLink, int, bool] | None:
         view = self._view
         levels = view.available.levels
-        scarce = min(max(1, view.ready_links), len(levels) - 1)
+        scarce = min(view.scarce_level, len(levels) - 1)
         free = want & ~self._claimed
         # What this replica owns of what is scarce.
         for level in range(1, scarce + 1):

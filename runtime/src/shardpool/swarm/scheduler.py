@@ -592,10 +592,14 @@ class Scheduler:
             self.tally.rejected[name] = reason
 
     def _count_ready(self) -> None:
-        if self._view:
-            self._view.ready_links = sum(
-                1 for link in self._links.values() if link.info and not link.closing and link.phase is Phase.READY
-            )
+        view = self._view
+        if view is None:
+            return
+        phases = [link.phase for link in self._links.values() if link.info and not link.closing]
+        ready, fillers = phases.count(Phase.READY), phases.count(Phase.FILLING) + 1
+        view.ready_links = ready
+        # What only complete replicas hold is scarce when they are fewer than those who want it.
+        view.scarce_level = (ready if ready < fillers else 0) if ready else 1
 
     def _catalog_differs(self, theirs: bytes) -> str:
         ours = self._view.plan.digest.hex()[:16] if self._view else "?"

@@ -47,6 +47,7 @@ class View:
         self.firsts = Shares(me, self.groups)  # who takes a scarce piece from its only source
         self.readers = self.firsts if not seed_readers else Shares(me, self.groups)  # who reads it from the seed
         self.ready_links = 0
+        self.scarce_level = 1  # pieces with up to so many holders are scarce
         self.typical_wait = 0.0  # seconds from asking a peer to landing, running mean
         self.best_capacity = 0.0
         self._own = (-1, 0)
