@@ -100,6 +100,7 @@ def test_a_restarted_peer_is_agreed_with_again_at_once() -> None:
     desk.open(1)
     again = desk.close(1, MismatchError("another instance", reason="instance"))
     assert desk.dialled(again) == [1]
+    assert desk.dialled(desk.close(1, MismatchError("yet another", reason="instance"))) == [], "once a round"
 
 
 def test_peers_replaced_by_new_addresses_are_found_while_running() -> None:

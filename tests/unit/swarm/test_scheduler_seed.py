@@ -192,6 +192,17 @@ def test_a_claim_that_brings_nothing_is_not_respected_for_ever() -> None:
     assert len(desk.kept()) == 4
 
 
+def test_a_claim_that_hangs_is_not_refreshed_by_the_claims_that_follow() -> None:
+    desk = Desk(4, reads_seed=True, stall_seconds=5.0)
+    desk.list(1)
+    desk.open(1, reads_seed=True, claims=frozenset({2}))
+    for second in range(20):
+        desk.announce(1, reads_seed=True, claims=frozenset({2, (0, 1, 3)[second % 3]}))
+        reading(desk)
+        desk.wait(1)
+    assert 2 in desk.kept()
+
+
 def test_who_has_read_its_share_helps_a_linked_member_with_the_rest() -> None:
     desk = Desk(MANY, reads_seed=True, seed_concurrency=1)
     desk.open(1, reads_seed=True)

@@ -106,6 +106,7 @@ def test_pauses_between_rounds_grow_and_shrink_with_success() -> None:
     assert 0.75 <= pauses[0] <= 1.25
     (candidate,) = table.dial(0, 1)
     table.linked(candidate, 7)
+    table.prospered()
     _fail_all(table)
     table.next_round(now, lacking=True)
     assert table.round_at is not None

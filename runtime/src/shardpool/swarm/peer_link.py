@@ -37,7 +37,7 @@ class PeerLink:
     usable: int = 0
     odd: dict[int, bytes] = field(default_factory=dict)
     claims: int = 0
-    claimed_at: float = 0.0
+    claimed_at: dict[int, float] = field(default_factory=dict)  # since when each of `claims` is claimed
     fresh: int = 0
     fresh_since: deque[tuple[float, int]] = field(default_factory=deque)
     outstanding: dict[int, Transfer] = field(default_factory=dict)  # by piece, in the order they were asked for

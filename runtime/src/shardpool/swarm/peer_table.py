@@ -51,6 +51,7 @@ class Candidate:
     dead: bool = False
     reason: str = ""
     itself: bool = False
+    repeated: bool = False  # tried for a second time in this round
     links: set[int] = field(default_factory=set)
 
 
@@ -148,11 +149,14 @@ class PeerTable:
         self._end(candidate)
         candidate.standing, candidate.reason, candidate.dead = Standing.LINKED, "", False
         candidate.links.add(link)
-        self._delays = self._backoff.delays(self._rng)
         self.version += 1
 
+    def prospered(self) -> None:
+        """A peer delivered: pauses are short again."""
+        self._delays = self._backoff.delays(self._rng)
+
     def failed(self, candidate: Candidate, link: int, reason: str, *, again: bool = False) -> None:
-        """A connection was not opened, or has ended. `again`: it may be tried within this round."""
+        """A connection was not opened, or has ended. `again`: it may be tried once more within this round."""
         self._end(candidate)
         candidate.links.discard(link)
         candidate.reason, candidate.dead = reason, True
@@ -160,8 +164,8 @@ class PeerTable:
             return
         if not candidate.listed:
             self._known.pop(candidate.endpoint, None)
-        elif again:
-            candidate.standing = Standing.UNTRIED
+        elif again and not candidate.repeated:
+            candidate.standing, candidate.repeated = Standing.UNTRIED, True
             self._untried.append(candidate)
             self._sort()
         else:
@@ -197,6 +201,7 @@ class PeerTable:
         self._round_at = None
         self.rounds += 1
         for candidate in self._known.values():
+            candidate.repeated = False
             if candidate.standing is Standing.TRIED or (
                 candidate.standing is Standing.LINKED and candidate.endpoint.shared
             ):

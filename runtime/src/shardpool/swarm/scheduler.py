@@ -51,7 +51,7 @@ from shardpool.swarm.actions import (
     Scan,
     Withdraw,
 )
-from shardpool.swarm.bits import members, size
+from shardpool.swarm.bits import bit_set, members, size
 from shardpool.swarm.digests import content_digest
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_link import PeerLink
@@ -64,6 +64,7 @@ from shardpool.swarm.view import Plan, View
 
 STRIKES = 2
 _FAILURES = 3  # requests in a row that may fail without a landing before the link is given up
+_LARGEST_PIECE = 1 << 20  # number of a claimed piece, while the outline is not known
 _SEED_FAILURES = 5  # reads in a row
 _SHORTEST_WAKE = 0.0005
 _LOOK_AGAIN = 0.1  # seconds between looks at the shares of others
@@ -140,6 +141,7 @@ class Scheduler:
         self._out: list[Action] = [Resolve()]
         self._wake = now
         self._dirty = True  # something happened that may lead to a decision
+        self._waiting = False  # nothing more can be asked of peers now
         self._hungry = True  # more could be asked for than there was on offer
 
     # Events: the pool
@@ -179,6 +181,7 @@ class Scheduler:
             self._set_claims(now, link, info.claims)
             self._instances[instance] = number
             self._mismatches.pop(link.name, None)
+            self.tally.rejected.pop(link.name, None)
             self._table.linked(link.candidate, number)
             self._count_ready()
             self._members_version += 1
@@ -341,6 +344,7 @@ class Scheduler:
             self.tally.bytes_from["peer"] += length
             if link is not None:
                 self.tally.peers_used.add(link.name)
+            self._table.prospered()
             self._accept(view, transfer, digest)
 
     def failed(self, now: float, number: int, piece: int, error: ShardpoolError) -> None:
@@ -358,6 +362,8 @@ class Scheduler:
             return
         if isinstance(error, PeerBusyError):
             # Spread the return of those who were sent away together.
+            if now >= link.busy_until:
+                self._count_rejection(link.name, "", "busy", final=False)
             link.busy_until = max(link.busy_until, now + error.retry_after * (1 + 0.5 * self._rng.random()))
             return
         self.tally.refetched += transfer.received > 0
@@ -688,14 +694,10 @@ class Scheduler:
                 self._out.append(Withdraw(piece))
 
     def _set_claims(self, now: float, link: PeerLink, claims: Iterable[int]) -> None:
-        found = 0
-        for piece in claims:
-            if piece < 0 or (self._view is not None and piece >= self._view.plan.pieces):
-                continue
-            found |= 1 << piece
-        if found & ~link.claims:
-            link.claimed_at = now
-        link.claims = found
+        bound = self._view.plan.pieces if self._view else _LARGEST_PIECE
+        before = link.claimed_at
+        link.claimed_at = {piece: before.get(piece, now) for piece in claims if 0 <= piece < bound}
+        link.claims = bit_set(link.claimed_at)
         if self._view:
             self._view.claims_changed = True
 
@@ -711,6 +713,7 @@ class Scheduler:
                 # Where only some see some, claims of this kind would be many and of little use.
                 if scarce and len(self._table) <= EVERY_PEER + 1:
                     view.transfers.bringing |= 1 << piece
+            self._waiting = picker.hungry
             self._hungry = picker.hungry or (self._reads_seed and bool(view.need & view.available.absent))
         want = view.want()
         if not want:
@@ -782,7 +785,7 @@ class Scheduler:
 
     def _repeat_slow(self, now: float, view: View) -> None:
         """Ask for slow last pieces once more, elsewhere."""
-        if view.want() or not len(view.transfers) or not view.missing:
+        if (view.want() and not self._waiting) or not len(view.transfers) or not view.missing:
             return
         late = max(2 * view.typical_wait, 0.02) if view.typical_wait else 1.0
         read_late = max(1.0, 2 * self._share.typical_read if self._share else 0.0)

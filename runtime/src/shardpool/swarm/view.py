@@ -136,6 +136,7 @@ class View:
         """A link ended."""
         self.available.remove_all(link.usable)
         link.usable = link.mask = link.claims = 0
+        link.claimed_at.clear()
         self.claims_changed = True
         link.odd.clear()
 
@@ -219,15 +220,16 @@ class View:
         return [link for link in self.links.values() if link.info and not link.closing and link.phase is Phase.FILLING]
 
     def claimed(self, now: float, patience: float) -> int:
-        """Pieces that a linked peer brings into the pool, unless its claim is older than `patience` seconds."""
+        """Pieces that a linked peer brings into the pool; a claim that is older than `patience` seconds is not respected."""
         if self.claims_changed or now > self._claimed_until:
             self.claims_changed = False
             self._claimed_until = float("inf")
             found = 0
             for link in self.links.values():
-                if link.claims and now <= link.claimed_at + patience:
-                    found |= link.claims
-                    self._claimed_until = min(self._claimed_until, link.claimed_at + patience)
+                for piece, since in link.claimed_at.items():
+                    if now <= since + patience:
+                        found |= 1 << piece
+                        self._claimed_until = min(self._claimed_until, since + patience)
             self._claimed = found
         return self._claimed
 
