@@ -10,7 +10,7 @@ from blake3 import blake3
 
 from shardpool.discovery.base import Endpoint
 from shardpool.errors import ShardpoolError
-from shardpool.swarm.actions import Action, Close, Connect, Finish, Keep, ReadSeed, Request
+from shardpool.swarm.actions import Abandon, Action, Close, Connect, Finish, Keep, ReadSeed, Request
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.scheduler import Scheduler
 from shardpool.swarm.state import Load, Party, PeerInfo, PeerUpdate, Phase
@@ -132,6 +132,9 @@ class Desk:
     def asked(self, peer: int) -> list[int]:
         """Pieces asked of a peer so far."""
         return [request.piece for request in self.requests(peer=peer)]
+
+    def abandoned(self, peer: int) -> list[int]:
+        return [a.piece for a in self.log if isinstance(a, Abandon) and a.link == self.links[peer]]
 
     def reads(self, actions: list[Action] | None = None) -> list[int]:
         return [a.piece for a in (self.log if actions is None else actions) if isinstance(a, ReadSeed)]

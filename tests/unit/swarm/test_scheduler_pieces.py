@@ -137,6 +137,23 @@ def test_a_link_without_a_byte_of_progress_is_closed_and_its_pieces_are_asked_fo
     assert sorted(set(desk.asked(2))) == [0, 1]
 
 
+def test_a_piece_that_does_not_come_while_others_do_is_given_up_and_may_be_asked_for_again() -> None:
+    desk = Desk(3, stall_seconds=2.0)
+    desk.source(1)
+    desk.wait(0.5)
+    stuck, other = desk.asked(1)[:2]
+    for _ in range(60):
+        desk.wait(0.5)
+        desk.scheduler.progress(desk.now, desk.links[1], other, 1)
+        if desk.abandoned(1):
+            break
+    assert desk.abandoned(1) == [stuck]
+    assert not desk.closed(1)
+    desk.fail(1, stuck, AbandonedError("given up"))
+    desk.wait(1)
+    assert desk.asked(1).count(stuck) == 2
+
+
 def test_memory_that_an_abandoned_transfer_may_write_to_is_not_used_again() -> None:
     desk = Desk(1, stall_seconds=5.0)
     desk.source(1)

@@ -357,6 +357,8 @@ class Scheduler:
         link = self._links.get(number)
         if link is not None:
             link.outstanding.pop(piece, None)
+            if transfer.given_up and not link.closing:
+                view.allow(link, piece)
         self._drop(view, transfer)
         if link is None or link.closing or transfer.given_up or isinstance(error, AbandonedError):
             return
@@ -530,7 +532,7 @@ class Scheduler:
                 self._reject(link, f"no byte in {limit:g} s while {len(link.outstanding)} pieces were due", "stalled")
                 continue
             self._stall_at = min(self._stall_at, since + limit)
-            if now >= max(first.last_progress, first.asked) + 3 * limit:
+            if now >= max(first.last_progress, first.asked, link.last_landed) + 3 * limit:
                 # Others come through, this one does not.
                 link.failures += 1
                 view.shun(link, first.piece)

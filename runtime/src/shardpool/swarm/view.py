@@ -126,11 +126,18 @@ class View:
         link.mask &= ~bit
 
     def shun(self, link: PeerLink, piece: int) -> None:
-        """Do not ask this link for the piece, whatever it announces."""
+        """Do not ask this link for the piece again while the given-up request for it is not settled."""
         bit = 1 << piece
         if link.usable & bit:
             link.usable ^= bit
             self.available.remove(piece)
+
+    def allow(self, link: PeerLink, piece: int) -> None:
+        """The request that `shun` was about is settled."""
+        bit = 1 << piece
+        if link.mask & bit and not (link.usable | self.digests.doubt) & bit:
+            link.usable |= bit
+            self.available.add(piece)
 
     def retract_all(self, link: PeerLink) -> None:
         """A link ended."""
