@@ -150,6 +150,7 @@ def test_a_piece_that_does_not_come_while_others_do_is_given_up_and_may_be_asked
     assert desk.abandoned(1) == [stuck]
     assert not desk.closed(1)
     desk.fail(1, stuck, AbandonedError("given up"))
+    desk.land(1, other)
     desk.wait(1)
     assert desk.asked(1).count(stuck) == 2
 
