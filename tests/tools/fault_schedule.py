@@ -128,7 +128,7 @@ def make_schedule(number: int) -> Schedule:
     catalog = make_catalog(pieces, piece_size, last=rng.randint(1, piece_size))
     truth = Truth.with_bytes(catalog, rng)
     copy = rng.uniform(4, 20)
-    link = catalog.size / copy
+    link = max(catalog.size, 2000) / copy  # less than some bytes a second could not be told from a stall
     pinned = rng.random() < 0.3
     options = SwarmOptions(
         stall_seconds=3.0,
