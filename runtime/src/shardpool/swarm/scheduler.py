@@ -51,7 +51,7 @@ from shardpool.swarm.actions import (
     Scan,
     Withdraw,
 )
-from shardpool.swarm.bits import bit_set, members, size
+from shardpool.swarm.bits import bit_set, members, pick, size
 from shardpool.swarm.digests import content_digest
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_link import PeerLink
@@ -66,6 +66,7 @@ STRIKES = 2
 _FAILURES = 3  # requests in a row that may fail without a landing before the link is given up
 _LARGEST_PIECE = 1 << 20  # number of a claimed piece, while the outline is not known
 _SEED_FAILURES = 5  # reads in a row
+_BUSY_PATIENCE = 3  # stall times for which busy peers are waited for before the seed is read instead
 _SHORTEST_WAKE = 0.0005
 _LOOK_AGAIN = 0.1  # seconds between looks at the shares of others
 _BACKLOG = 256  # announcements kept while the outline is not known
@@ -132,6 +133,7 @@ class Scheduler:
         self._seed_pause = 0.0
         self._seed_failures = 0
         self._look_at = 0.0
+        self._last_opened = now
         self._useful_at = now
         self._stall_at = now
         self._peer_landed_at = now
@@ -177,7 +179,7 @@ class Scheduler:
             self._reject(link, self._catalog_differs(info.party.catalog_digest), "catalog")
         else:
             link.info, link.phase, link.load, link.reads_seed = info, info.phase, info.load, info.reads_seed
-            link.last_progress = link.opened_at = now
+            link.last_progress = link.opened_at = self._last_opened = now
             self._set_claims(now, link, info.claims)
             self._instances[instance] = number
             self._mismatches.pop(link.name, None)
@@ -669,6 +671,8 @@ class Scheduler:
                 fresh &= ~(1 << piece)
         if fresh & view.missing:
             link.offers(now, fresh)
+            if self._share:
+                self._share.news_at = now
         if self._options.content_digest and not self._anchored and update.added:
             self._anchor(link, view)
 
@@ -860,7 +864,7 @@ class Scheduler:
             return
         if room <= 0 or not self._settled(now):
             return
-        if any(link.expected(now) for link in self._links.values()):
+        if now < self._last_opened + 1.0 and any(link.expected(now) for link in self._links.values()):
             self._wake_by(now + _LOOK_AGAIN)
             return
         if view.digests.doubt and not view.digests.doubt & reading:
@@ -872,7 +876,7 @@ class Scheduler:
             choice = share.next(now, idle, others)
             if choice.looked:
                 self._look_at = now + _LOOK_AGAIN
-            if choice.look_for:
+            if choice.look_for and len(self._instances) < 2 * self._table.wanted:
                 found = self._table.dial_now(choice.look_for)
                 if found is not None:
                     self._connect(found)
@@ -892,7 +896,7 @@ class Scheduler:
             return
         waited = now - self._peer_landed_at
         reason = ""
-        if not view.transfers.active and waited >= self._options.stall_seconds:
+        if not view.transfers.active and waited >= _BUSY_PATIENCE * self._options.stall_seconds:
             reason = "peers are busy"
         elif now - self._started >= (self._deadline - self._started) / 2:
             done = size(view.held)
@@ -901,7 +905,7 @@ class Scheduler:
             if pace * (self._deadline - now) < left:
                 reason = "the deadline is near"
         if reason:
-            piece = next(members(want))
+            piece = pick(want, self._rng.randrange(view.plan.pieces))
             self.tally.fallbacks[reason] = self.tally.fallbacks.get(reason, 0) + 1
             self._read(now, view, piece)
             self._wake_by(now + _LOOK_AGAIN)

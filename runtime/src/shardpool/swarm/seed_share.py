@@ -8,7 +8,8 @@ still win, which keeps double reads rare while members see different lists.
 Three things keep a share from lying about:
 - A dead member's share falls to the next in line as soon as the link breaks or the dial fails.
 - Whoever has read its own share helps linked members with theirs, next in line first.
-- In a large pool the owner may be a stranger. After `takeover_seconds` times its place in line a member looks for the owner by dialling
+- In a large pool the owner may be a stranger, and what it has read needs a while to come near. When the neighbours have announced nothing
+  new for `takeover_seconds` times its place in line (or, while they do, for ten times as long), a member looks for the owner by dialling
   it: an owner that answers is one more source, one that does not is dead.
 """
 
@@ -22,6 +23,7 @@ from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.rendezvous import key
 from shardpool.swarm.view import View
 
+_PATIENCE_WITH_NEWS = 10  # times as long is waited while peers announce new pieces
 _SAMPLES = 8  # pieces of others that are looked at for each read that could be started
 
 
@@ -46,6 +48,7 @@ class SeedShare:
         self._bits = 0
         self._eligible = True
         self.calm_since = started  # the last time that the pool lost a member
+        self.news_at = started  # the last time that a peer announced something new
         self.typical_read = 0.0  # seconds of one read, running mean
 
     def set_members(self, fillers: set[str], readers: set[str]) -> None:
@@ -98,7 +101,7 @@ class SeedShare:
     def _of_others(self, orphans: int, now: float, idle: bool) -> Reading:
         view, shares = self._view, self._view.readers
         linked = {link.member for link in view.links.values() if link.info and not link.closing}
-        waited = now - self.calm_since
+        waited = max(now - max(self.calm_since, self.news_at), (now - self.calm_since) / _PATIENCE_WITH_NEWS)
         takeover = self._options.takeover_seconds
         for _ in range(_SAMPLES):
             piece = pick(orphans, self._rng.randrange(view.plan.pieces))
