@@ -57,6 +57,7 @@ from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_link import PeerLink
 from shardpool.swarm.peer_table import EVERY_PEER, Candidate, PeerTable
 from shardpool.swarm.picker import Picker, patience
+from shardpool.swarm.read_pace import ReadPace
 from shardpool.swarm.seed_share import SeedShare
 from shardpool.swarm.state import Party, PeerInfo, PeerUpdate, Phase
 from shardpool.swarm.transfer import Parked, Transfer
@@ -122,6 +123,8 @@ class Scheduler:
         self._mismatches: dict[str, MismatchError] = {}
         self._view: View | None = None
         self._share: SeedShare | None = None
+        self._pace = ReadPace(options.seed_concurrency)
+        self._sharers = 0  # other replicas that may be reading the seed
         self._outline_from: int | None = None
         self._outline_asked = 0.0
         self._scanned = False
@@ -386,6 +389,7 @@ class Scheduler:
         self._useful_at = now
         took = now - transfer.asked
         share.typical_read += (0.2 if share.typical_read else 1.0) * (took - share.typical_read)
+        self._pace.measured(now, transfer.asked, view.plan.length(piece))
         self._from_seed |= 1 << piece
         held = view.digests.get(piece) if view.held >> piece & 1 else None
         disputed = bool(view.digests.doubt >> piece & 1)
@@ -840,6 +844,7 @@ class Scheduler:
         unseen = [name for name in self._table.live() if name != self._me]
         fillers = {link.member for link in view.fillers() if link.reads_seed or not self._reads_seed}
         share.set_members(fillers | set(unseen), fillers | set(unseen))
+        self._sharers = len(fillers | set(unseen))
 
     def _settled(self, now: float) -> bool:
         """The first look at the pool is over: it was listed, and the first peers answered or failed to."""
@@ -858,7 +863,7 @@ class Scheduler:
         if not self._reads_seed or not view.missing | view.digests.doubt:
             return
         reading = view.transfers.reading
-        room = self._options.seed_concurrency - size(reading)
+        room = self._pace.bound(self._sharers) - size(reading)
         if now < self._seed_pause:
             self._wake_by(self._seed_pause)
             return
