@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from simulate import Case, simulate
 from simulated_pool import Pool, Replica, Truth, make_catalog
+from simulation.case import Case, simulate
 
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_table import EVERY_PEER, degree
