@@ -59,6 +59,51 @@ def test_a_new_cap_holds_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.95e8 <= sent / (clock.now - start) <= 1.05e8
 
 
+def _granted(bucket: TokenBucket, clock: Clock, seconds: float) -> list[tuple[float, int]]:
+    """Take all there is for so long: when each leave to send came, and for how much."""
+    until, granted = clock.now + seconds, []
+    while clock.now < until:
+        size = bucket.send_size()
+        assert bucket.take(size, 60)
+        granted.append((clock.now, size))
+    return granted
+
+
+def test_over_any_second_the_cap_holds_within_five_percent_also_after_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    bucket = TokenBucket(10e6, clock)
+    _simulated(bucket, clock, monkeypatch)
+    for rate in (10e6, 2.5e6, 40e6, 1e6, 4e6):
+        bucket.set_rate(rate)
+        granted = _granted(bucket, clock, 4)
+        for seconds in (1.0, 1.7, 2.5):
+            for start, _ in granted:
+                if start + seconds <= granted[-1][0]:
+                    sent = sum(size for at, size in granted if start <= at < start + seconds)
+                    assert sent / seconds == pytest.approx(rate, rel=0.051), f"from {start:.3f} s, over {seconds} s"
+
+
+@pytest.mark.parametrize("new", [50.0, 1000.0])
+def test_whoever_waits_is_reckoned_anew_when_the_cap_changes(new: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    bucket = TokenBucket(100, clock)
+    assert bucket.take(1000, 0)  # a debt of ten seconds
+    waits: list[float] = []
+
+    def wait(timeout: float | None = None) -> bool:
+        assert timeout is not None
+        waits.append(timeout)
+        clock.now += timeout if len(waits) > 1 else 2
+        if len(waits) == 1:
+            bucket.set_rate(new)  # two seconds paid off 200 of the 1000 bytes
+        return False
+
+    monkeypatch.setattr(bucket._turn, "wait", wait)
+    assert bucket.take(1, 600)
+    assert waits[0] == pytest.approx(10)
+    assert clock.now == pytest.approx(2 + 800 / new, abs=0.002)  # no wait is shorter than a millisecond
+
+
 def test_an_idle_source_saves_up_no_more_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     bucket = TokenBucket(10 * MIB, clock)
