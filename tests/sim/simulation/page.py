@@ -136,7 +136,7 @@ def _growth(results: Results) -> Iterator[str]:
     yield ""
     yield from _table(HEAD, [[f"{group.case.replicas:,}", *_cells(group)] for group in groups])
     yield (
-        "The limit of any way is 1 + floor(log2 N)/M copies' time for M pieces (see [swarm.md](swarm.md)): "
+        "From one source no way takes less than 1 + floor(log2 N)/M copies' time for M pieces (see [swarm.md](swarm.md)): "
         "part of what grows is that pieces of the same size pass through more hands."
     )
     yield ""

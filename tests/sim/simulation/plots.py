@@ -74,7 +74,7 @@ def _limit(results: Results, axes: Any) -> None:
     if groups:
         bound = [1 + math.floor(math.log2(group.case.replicas)) / group.case.pieces for group in groups]
         x = [group.case.replicas for group in groups]
-        axes.plot(x, bound, color="black", linewidth=1, linestyle=":", label="limit of any way")
+        axes.plot(x, bound, color="black", linewidth=1, linestyle=":", label="limit from one source")
 
 
 def _logarithm(results: Results, axes: Any) -> None:
