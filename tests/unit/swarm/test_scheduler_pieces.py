@@ -111,6 +111,32 @@ def test_a_busy_source_is_left_alone_for_as_long_as_it_asked() -> None:
     assert desk.requests(desk.wait(2.5))
 
 
+def test_a_refused_reader_comes_back_as_soon_as_a_place_is_announced() -> None:
+    desk = Desk(8)
+    desk.source(1, load=Load(readers=7, max_readers=8))
+    desk.wait(0.5)
+    for piece in desk.asked(1):
+        desk.fail(1, piece, PeerBusyError("busy", retry_after=4.0))
+    assert desk.requests(desk.announce(1, load=Load(readers=7, max_readers=8), phase=Phase.READY), peer=1)
+
+
+def test_a_source_without_a_place_is_not_asked_until_it_has_one() -> None:
+    desk = Desk(8)
+    full = Load(readers=8, max_readers=8)
+    desk.source(1, load=full)
+    assert not desk.requests(desk.wait(5))
+    assert desk.requests(desk.announce(1, load=Load(readers=7, max_readers=8), phase=Phase.READY), peer=1)
+
+
+def test_a_full_source_that_this_replica_reads_from_goes_on_being_asked() -> None:
+    desk = Desk(8)
+    desk.source(1)
+    desk.wait(0.5)
+    first = desk.asked(1)[0]
+    desk.announce(1, load=Load(readers=8, max_readers=8), phase=Phase.READY)
+    assert desk.requests(desk.land(1, first), peer=1)
+
+
 def test_while_one_source_is_busy_another_is_asked() -> None:
     desk = Desk(2)
     desk.source(1)

@@ -14,6 +14,7 @@ _DEEPEST = 16
 _BUFFERED_SECONDS = 0.02  # what is asked of one source covers so much time at its measured rate
 _FIRST_WORD_SECONDS = 1.0  # between the handshake and the first announcement
 _WEIGHT = 0.3  # of the newest measurement in a running mean
+_PLACE_KEPT_SECONDS = 1.0  # for which a link surely keeps its place among the readers after the last piece
 
 
 @dataclass(slots=True)
@@ -74,6 +75,13 @@ class PeerLink:
         """The peer is complete and others read from it: fillers come first."""
         others = self.load.readers - (1 if self.outstanding else 0)
         return self.phase is Phase.READY and others > 0
+
+    def full(self, now: float) -> bool:
+        """The peer said that all its places are taken, by others: asking would only be answered with a refusal."""
+        if not self.load.max_readers or self.load.readers < self.load.max_readers:
+            return False
+        has_place = self.outstanding or (self.landed and now <= self.last_landed + _PLACE_KEPT_SECONDS)
+        return not has_place
 
     def expected(self, now: float) -> bool:
         """What the peer holds is about to be announced."""

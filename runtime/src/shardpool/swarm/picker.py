@@ -113,7 +113,7 @@ class Picker:
         self._order = [entry[3] for entry in keyed]
 
     def _open(self, link: PeerLink) -> bool:
-        if link.closing or link.phase is Phase.DRAINING or link.busy_until > self._now:
+        if link.closing or link.phase is Phase.DRAINING or link.busy_until > self._now or link.full(self._now):
             return False
         limit = self._depths.get(link.number)
         if limit is None:

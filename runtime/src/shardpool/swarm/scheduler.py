@@ -207,6 +207,8 @@ class Scheduler:
             return
         self._dirty = self._dirty or not link.heard
         link.load, link.generation, link.heard = update.load, update.generation, True
+        if link.busy_until > now and update.load.readers < update.load.max_readers:
+            link.busy_until = now  # it has a place again, sooner than it said
         self._dirty = self._dirty or self._hungry or bool(update.withdrawn)
         if update.phase is not link.phase or update.reads_seed != link.reads_seed:
             link.phase, link.reads_seed = update.phase, update.reads_seed
@@ -829,6 +831,7 @@ class Scheduler:
             and link.number not in asked
             and not link.closing
             and link.busy_until <= now
+            and not link.full(now)
             and link.phase is not Phase.DRAINING
             and len(link.outstanding) < 2
         ]
