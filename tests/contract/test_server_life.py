@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pool_peers import Conversation, Shard, Source, make_shard
+from pool_peers import PATIENCE, Conversation, Shard, Source, make_shard
 
 from shardpool.errors import ConfigurationError, TransportError
 from shardpool.settings import Settings
@@ -49,8 +49,7 @@ def test_stopping_lets_go_of_a_reader_that_waits_for_a_low_cap(
     talk.told.next("opened")
     for piece in range(2):
         talk.link.request(piece, shard.destination(piece)[1])
-    while not source.server.meter.total:
-        talk.told.next("updated")
+    assert talk.told.first_byte.wait(PATIENCE)
     source.server.stop()
     source.server.stop()
     assert isinstance(talk.told.next("closed")[1], TransportError)

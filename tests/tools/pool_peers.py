@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import queue
 import random
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,7 @@ class Recorder:
         self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.seen: list[tuple[Any, ...]] = []
         self.received = 0
+        self.first_byte = threading.Event()
 
     def opened(self, link: Link, info: PeerInfo) -> None:
         self._events.put(("opened", info))
@@ -137,6 +139,8 @@ class Recorder:
         self._events.put(("outline", encoded))
 
     def progress(self, link: Link, piece: int, received: int) -> None:
+        if not self.received:
+            self.first_byte.set()
         self.received += received
 
     def landed(self, link: Link, piece: int, digest: bytes | None) -> None:

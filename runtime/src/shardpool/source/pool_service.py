@@ -12,31 +12,27 @@ from blake3 import blake3
 
 from shardpool.errors import LeaseError, MismatchError
 from shardpool.log import logger
+from shardpool.source.announcer import LOOK_AGAIN_SECONDS, Announcer
 from shardpool.source.answers import CallError, Handler, service_handler
 from shardpool.source.egress import EgressMeter, TokenBucket
 from shardpool.source.leases import DrainingError, Lease, Leases
 from shardpool.source.reads import Reads, Wanted
 from shardpool.source.slots import Slots
 from shardpool.swarm.replica_state import ReplicaState
-from shardpool.swarm.state import Load, PeerUpdate, Phase
+from shardpool.swarm.state import Load, Phase
 from shardpool.transport.mover import NixlOffer
 from shardpool.wire import pool
 from shardpool.wire.chunk import CHUNK_SIZE, encode_chunk, encode_refusal
 from shardpool.wire.conversions import (
-    RECORDS_PER_UPDATE,
     difference,
     read_party,
-    records_to_update,
     write_info,
-    write_update,
 )
 from shardpool.wire.descriptors import methods
 
 SERVICE = "shardpool.v1.PoolService"
 FIRST_REQUEST_SECONDS = 10.0
 """A reader that has opened its call and asks for nothing is let go after this."""
-_ANNOUNCE_SECONDS = 0.03
-_LOOK_AGAIN_SECONDS = 10.0
 _LOG = logger(__name__)
 _Code = grpc.StatusCode
 
@@ -82,6 +78,7 @@ class PoolService:
         self._nixl = nixl
         self._watchers = watchers
         self._stopping = stopping
+        self._announcer = Announcer(state, stopping)
         # A read under an ended lease may hang on for a while in a dead connection; it must not keep new ones out.
         self._reads = Slots(4 * leases.capacity, "reads")
         self._readers = ThreadPoolExecutor(4 * leases.capacity, thread_name_prefix="read-requests")
@@ -103,34 +100,29 @@ class PoolService:
         """Who this is, whoever asks."""
         return write_info(self._state.info())
 
-    def watch_state(self, request: pool.WatchRequest, context: grpc.ServicerContext) -> Iterator[pool.StateUpdate]:
+    def watch_state(self, request: pool.WatchRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Announcements until either side ends. The first one has the whole set of claims; then silence while nothing changes."""
         self._agree(request.caller, request.instance)
-        with self._watchers.take():
+        with self._watchers.take(), self._announcer.watch() as bell:
             ended = threading.Event()
 
             def end() -> None:
                 ended.set()
-                self._state.wake()
+                bell.ring()
 
             if not context.add_callback(end):
                 return
-            generation, told, claims = request.generation, None, None
+            generation, told = request.generation, None
             known = self._state.holdings.generation if self._state.holdings is not None else 0
             if generation > known:
                 raise CallError(_Code.INVALID_ARGUMENT, f"generation {generation} of {known}")
             while not (ended.is_set() or self._stopping.is_set()):
-                version = self._state.version
-                update, more = self._changes(generation, claims)
-                facts = (update.phase, update.load.readers, self._state.holdings is not None)
-                if update.added or update.withdrawn or update.claims is not None or facts != told:
-                    claims = claims if update.claims is None else update.claims
-                    generation, told = update.generation, facts
-                    yield write_update(update, outline_known=self._state.holdings is not None)
-                    # Pieces that come in quick succession share an announcement.
-                    if more or ended.wait(_ANNOUNCE_SECONDS):
-                        continue
-                self._state.wait(version, _LOOK_AGAIN_SECONDS)
+                found = self._announcer.since(generation, told.claims if told is not None else None)
+                if found.news or found.facts != told:
+                    generation, told = found.generation, found.facts
+                    yield found.encoded
+                if not found.more:
+                    bell.wait(LOOK_AGAIN_SECONDS)
 
     def get_outline(self, request: pool.OutlineRequest, _: grpc.ServicerContext) -> Iterator[pool.OutlineChunk]:
         """The encoded outline in chunks."""
@@ -210,7 +202,8 @@ class PoolService:
         return Load(len(self._leases), self._leases.capacity, self._meter.rate())
 
     def close(self) -> None:
-        """Join the threads that read requests; every call must have ended."""
+        """Join the threads that read requests and the one that announces; every call must have ended, and the server be stopping."""
+        self._announcer.close()
         self._readers.shutdown(wait=True)
 
     def _send(self, wanted: Wanted, reads: Reads, lease: Lease, generation: int) -> Iterator[bytes]:
@@ -256,22 +249,6 @@ class PoolService:
         if instance != ours:
             text = f"instance: this is {ours}, the call is for {instance[:32]!r}"
             raise MismatchError(text, reason="instance", hint="the source was restarted; agree with it again")
-
-    def _changes(self, generation: int, told_claims: frozenset[int] | None) -> tuple[PeerUpdate, bool]:
-        """What to announce after `generation`, and whether there is more than fits one announcement."""
-        state = self._state
-        holdings, claims = state.holdings, state.claims
-        records: Sequence[tuple[int, bytes]] = ()
-        more = False
-        if holdings is not None:
-            generation, records = holdings.since(generation, RECORDS_PER_UPDATE)
-            more = generation < holdings.generation
-        update = records_to_update(records, generation, state.phase, self.load(), reads_seed=state.reads_seed)
-        if claims != told_claims:
-            update = PeerUpdate(
-                update.generation, update.phase, update.added, update.withdrawn, claims, update.load, update.reads_seed
-            )
-        return update, more
 
     def _share(self) -> int:
         """What one reader may take of a capped egress, in bytes per second; 0 is no limit."""

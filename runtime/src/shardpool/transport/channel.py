@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import grpc.experimental
 
 from shardpool.discovery.base import Endpoint
 from shardpool.errors import ConfigurationError
@@ -43,6 +44,8 @@ def channel_options() -> Options:
         # Whoever calls decides on retries; a retrying channel would also keep copies of what it sent.
         ("grpc.enable_retries", 0),
         ("grpc.service_config_disable_resolution", 1),
+        # Who waits for announcements takes them from the connection itself: no thread in between, and no look ten times a second.
+        (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
     ]
 
 

@@ -185,7 +185,13 @@ def read_info(message: pool.StateResponse) -> PeerInfo:
 
 
 def records_to_update(
-    records: Sequence[tuple[int, bytes]], generation: int, phase: Phase, load: Load, *, reads_seed: bool
+    records: Sequence[tuple[int, bytes]],
+    generation: int,
+    phase: Phase,
+    load: Load,
+    *,
+    reads_seed: bool,
+    claims: frozenset[int] | None = None,
 ) -> PeerUpdate:
     """Fold records of `Holdings.since` into one announcement: for each piece only what is true at the end."""
     last = dict(records)
@@ -194,6 +200,7 @@ def records_to_update(
         phase=phase,
         added=tuple((piece, digest) for piece, digest in last.items() if digest),
         withdrawn=tuple(piece for piece, digest in last.items() if not digest),
+        claims=claims,
         load=load,
         reads_seed=reads_seed,
     )
