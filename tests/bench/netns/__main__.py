@@ -40,11 +40,14 @@ def arguments() -> argparse.Namespace:
         "--contenders", type=_names(list(CONTENDERS)), default=tuple(CONTENDERS), help=", ".join(CONTENDERS)
     )
     parser.add_argument(
-        "--faults", type=_names(list(FAULTS)), default=tuple(FAULTS), help=", ".join(FAULTS) + '; "" for none'
+        "--faults", type=_names([*FAULTS, "none"]), default=tuple(FAULTS), help=", ".join(FAULTS) + "; none"
     )
     parser.add_argument("--count", type=int, default=5, help="plays of each; the tables show medians")
+    parser.add_argument("--steady-count", type=int, default=2, help="at most so many of star and whole copies")
+    parser.add_argument("--staggered-count", type=int, default=5, help="at most so many with a staggered start")
+    parser.add_argument("--lanes", type=int, default=6, help="plays at once that leave the processors nearly idle")
     parser.add_argument("--rate", type=float, default=32.0, help="megabits a second of each link, each way")
-    parser.add_argument("--size", type=int, default=32, help="MiB of the model")
+    parser.add_argument("--size", type=int, default=64, help="MiB of the model")
     parser.add_argument(
         "--work", type=Path, default=Path("/dev/shm"), help="for models and logs; memory, so that no disk is measured"
     )
@@ -69,8 +72,11 @@ def main() -> int:
                     receivers=options.receivers,
                     starts=options.starts,
                     contenders=options.contenders,
-                    faults=options.faults,
+                    faults=tuple(fault for fault in options.faults if fault != "none"),
                     count=options.count,
+                    steady_count=options.steady_count,
+                    staggered_count=options.staggered_count,
+                    lanes=options.lanes,
                     rate=options.rate,
                     size=options.size << 20,
                     work=options.work,

@@ -74,14 +74,14 @@ class CpuTimes:
         return (later.busy - self.busy) / max(later.total - self.total, 1e-9)
 
 
-def process_seconds(pid: int) -> float:
-    """Processor time that a process has used, in seconds; 0 when it has gone."""
+def process_seconds(pid: int, *, children: bool = False) -> float:
+    """Processor time that a process has used, in seconds; 0 when it has gone. With `children`, also of those that it has waited for."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 def describe() -> dict[str, object]:

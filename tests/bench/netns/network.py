@@ -39,17 +39,17 @@ class Host:
 
 
 class Network:
-    """`count` hosts whose links carry `rate` megabits a second each way.
+    """`count` hosts whose links carry `rate` megabits a second each way; each `lane` has a network of its own.
 
     Use as a context manager: leaving ends every process in the namespaces and removes them.
     """
 
-    def __init__(self, count: int, rate: float) -> None:
-        base = f"{PREFIX}-{os.getpid()}"
+    def __init__(self, count: int, rate: float, lane: int = 0) -> None:
+        base = f"{PREFIX}-{os.getpid()}-{lane}x"
         self.rate = rate
-        self.switch = f"{base}-switch"
+        self.switch = f"{base}switch"
         self.hosts = [
-            Host(number, f"{base}-{number}", f"{SUBNET}.{number + 1}", f"port{number}") for number in range(count)
+            Host(number, f"{base}{number}", f"{SUBNET}.{number + 1}", f"port{number}") for number in range(count)
         ]
         self.congestion_control = ""
         self._anchor: subprocess.Popen[bytes] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from netns import limits
 
 STARTS = ("simultaneous", "staggered")
 ORDER_SEED = 6
+STEADY = ("star", "whole")  # their plays differ by less than a hundredth
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,19 @@ class Setting:
     receivers: int
     sources: int = 1
     fault: str = ""
+
+    @property
+    def light(self) -> bool:
+        """Leaves the processors nearly idle, so that it can be played beside others: plain HTTP, and one or two receivers."""
+        return self.contender in STEADY or self.receivers <= 2
+
+    @property
+    def expected_copies(self) -> float:
+        """How long it takes, roughly, in copies' time: the longest are begun first."""
+        alone = {"star": float(self.receivers), "whole": math.ceil(math.log2(self.receivers + 1))}
+        return (
+            alone.get(self.contender, 1.5) + (1.0 if self.start == "staggered" else 0.0) + (4.0 if self.fault else 0.0)
+        )
 
     def offsets(self, copy_seconds: float) -> list[float]:
         """When each receiver is let go: at once, or spread evenly over the time of one copy."""
@@ -42,6 +57,9 @@ class Plan:
     contenders: Sequence[str]
     faults: Sequence[str]
     count: int
+    steady_count: int
+    staggered_count: int
+    lanes: int
     rate: float
     size: int
     work: Path
@@ -70,14 +88,22 @@ class Plan:
         ]
         return pool + (tax if self.faults else [])
 
-    def rounds(self) -> Iterator[tuple[int, Setting]]:
-        """Every setting `count` times; each round has all of them, shuffled, so that a change of the machine meets them alike."""
+    def plays(self, setting: Setting) -> int:
+        """How often a setting is played."""
+        bounds = [self.count]
+        if setting.contender in STEADY and not setting.fault:
+            bounds.append(self.steady_count)
+        if setting.start == "staggered":
+            bounds.append(self.staggered_count)
+        return min(bounds)
+
+    def rounds(self) -> Iterator[tuple[int, Sequence[Setting]]]:
+        """Every setting as often as it is to be played; each round is shuffled, so that a change of the machine meets all alike."""
         shuffle = random.Random(ORDER_SEED)
         for number in range(self.count):
-            settings = self.settings()
+            settings = [setting for setting in self.settings() if number < self.plays(setting)]
             shuffle.shuffle(settings)
-            for setting in settings:
-                yield number, setting
+            yield number, settings
 
 
 FAILING = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,11 +37,13 @@ class Outcome:
     fault: str
     seconds: Sequence[float]
     first_source_copies: float  # sent by the first source: payload, headers, control
+    most_sent_copies: float  # by one receiver
     sent_copies: float  # by everybody
     most_received_copies: float  # by one receiver
     busy_share: float  # of the machine's cores
     cpu_seconds: float  # of the contender's processes
     waiting_share: float  # of the time in which some task of the machine waited for a core
+    lanes: int  # how many plays were made at once
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -61,7 +62,13 @@ class Outcome:
 
 
 def play(
-    stage: Stage, contender: Contender, start: str, offsets: Sequence[float], limit: float, fault: str = ""
+    stage: Stage,
+    contender: Contender,
+    start: str,
+    offsets: Sequence[float],
+    limit: float,
+    fault: str = "",
+    lanes: int = 1,
 ) -> Outcome:
     """Let `stage.receivers` go at `offsets` seconds after the signal, and wait for their copies, at most `limit` seconds.
 
@@ -71,7 +78,7 @@ def play(
     stage.wait_gates()
     time.sleep(SETTLE_SECONDS)
     network, size = stage.network, stage.payload.size
-    bytes_before, cpu_before = network.counters(), _cpu_seconds(stage)
+    bytes_before, cpu_before = network.counters(), stage.cpu_seconds()
     machine_before, began = CpuTimes.now(), time.monotonic()
     to_go = list(zip(offsets, stage.receivers, strict=True))
     gone: dict[int, float] = {}
@@ -99,7 +106,7 @@ def play(
     if not struck:
         raise BenchError(f"{contender.name}: the copy was complete before the first source could be {fault}")
     machine_after, bytes_after = CpuTimes.now(), network.counters()
-    cpu = _cpu_seconds(stage) - cpu_before
+    cpu = stage.cpu_seconds() - cpu_before
     took = max(time.monotonic() - began, 1e-9)
     sent = {number: after[0] - bytes_before[number][0] for number, after in bytes_after.items()}
     received = {number: after[1] - bytes_before[number][1] for number, after in bytes_after.items()}
@@ -114,16 +121,12 @@ def play(
         fault=fault,
         seconds=[round(done[host.number] - gone[host.number], 3) for host in stage.receivers],
         first_source_copies=sent[stage.sources[0].number] / size,
+        most_sent_copies=max(sent[host.number] for host in stage.receivers) / size,
         sent_copies=sum(sent.values()) / size,
         most_received_copies=max(received[host.number] for host in stage.receivers) / size,
         busy_share=machine_before.busy_share(machine_after),
         cpu_seconds=cpu,
         waiting_share=(machine_after.waiting - machine_before.waiting) / took,
+        lanes=lanes,
         details=details,
     )
-
-
-def _cpu_seconds(stage: Stage) -> float:
-    """Of processes that live and of those that have been waited for."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return stage.cpu_seconds() + children.ru_utime + children.ru_stime

@@ -54,7 +54,15 @@ def _page(results: Results, drawn: list[str]) -> Iterator[str]:
                 f"- Control {when} the run: {len(rates)} iperf3 streams at once between pairs of hosts, both ways: "
                 f"{min(rates):.1f} to {max(rates):.1f} Mbit/s, least {min(rates) / results.rate:.1%} of the shaped rate."
             )
-    yield f"- {data['count']} plays of each setting, in shuffled rounds; medians, with least and most in brackets."
+    yield (
+        f"- {data['count']} plays of each setting ({min(data['count'], data['steady_count'])} of star and whole copies, whose times hardly differ; "
+        f"at most {data['staggered_count']} with a staggered start), in shuffled rounds; medians, with least and most in brackets."
+    )
+    yield f"- The model has {_pieces(results)} pieces of {PIECE_BYTES // 1024} KiB."
+    yield (
+        f"- Plays over HTTP and those with one or two receivers ran up to {data['lanes']} beside each other, each on a network of its own; "
+        f"the machine was at most {results.busiest_beside:.0%} busy meanwhile. All others ran alone."
+    )
     yield ""
     yield "## Targets"
     yield ""

@@ -58,6 +58,11 @@ class Results:
         return Group(plays) if plays else None
 
     @property
+    def busiest_beside(self) -> float:
+        """The largest share of the machine in use while plays ran beside each other."""
+        return max((outcome["busy_share"] for outcome in self.outcomes if outcome["lanes"] > 1), default=0.0)
+
+    @property
     def starts(self) -> list[str]:
         """The kinds of start that pools of one source were played with."""
         found = {outcome["start"] for outcome in self.outcomes if outcome["sources"] == 1}

@@ -27,11 +27,24 @@ class Process:
     host: Host
     popen: subprocess.Popen[bytes]
     log: Path
+    seconds: float = 0.0  # processor time, once it has ended
 
     @property
     def code(self) -> int | None:
         """Exit code, None while it runs."""
+        if self.popen.returncode is None and os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            self.seconds = process_seconds(
+                self.popen.pid, children=True
+            )  # before it is waited for, and its times are gone
         return self.popen.poll()
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
+        if self.popen.returncode is None:
+            os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOWAIT)
+        code = self.code
+        assert code is not None
+        return code
 
     def tail(self, length: int = 1500) -> str:
         """The end of its output."""
@@ -92,7 +105,7 @@ class Stage:
             end_processes(host.namespace)
             self.network.mend(host)
         for process in self.processes:
-            process.popen.wait()
+            process.wait()
         for gate in self._gates.values():
             gate.close()
         remove_tree(self.folder)
@@ -162,8 +175,11 @@ class Stage:
         self.wait(lambda: all(self.gate(host).reached for host in self.receivers), "receivers to start")
 
     def cpu_seconds(self) -> float:
-        """Processor time of all processes of the hosts that live."""
-        return sum(process_seconds(pid) for host in self.network.hosts for pid in self.network.pids(host))
+        """Processor time of this stage's processes: of those that live, and of those that were waited for."""
+        ended = sum(process.seconds for process in self.processes if process.code is not None)
+        living = {pid for host in self.network.hosts for pid in self.network.pids(host)}
+        living -= {process.popen.pid for process in self.processes if process.code is not None}
+        return ended + sum(process_seconds(pid, children=True) for pid in living)
 
 
 def python() -> str:

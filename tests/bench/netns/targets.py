@@ -28,6 +28,8 @@ def verdicts(results: Results) -> Iterator[Row]:
         storage = group.detail("storage_bytes")
         if storage is not None:
             yield _row(f"{title}, {MANY} at once: bytes read from storage", 1.05, storage / results.size, "copies")
+            most = group.middle("most_sent_copies")
+            yield _row(f"{title}, {MANY} at once: the largest upload of a replica", 1.5, most, "copies")
         else:
             yield _row(
                 f"{title}, {MANY} at once: first replica's upload", 1.5, group.middle("first_source_copies"), "copies"

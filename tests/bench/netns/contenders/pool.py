@@ -12,7 +12,7 @@ from netns.contenders.base import STALL_SECONDS
 from netns.contenders.web import bytes_served, serve
 from netns.network import Host
 from netns.payload import MODEL, sha256_of
-from netns.stage import Stage, python
+from netns.stage import Process, Stage, python
 
 PORT = 6555
 HTTP_PORT = 9465
@@ -60,7 +60,8 @@ class _Pool:
         return self.stage.copy(host).exists()
 
     def details(self) -> dict[str, Any]:
-        statuses = {str(host.number): self._status(host) for host in self._members}
+        asked = [(host, self._ask_status(host)) for host in self._members]
+        statuses = {str(host.number): self._read_status(process) for host, process in asked}
         return {
             "origins": {
                 number: (rank.get("summary") or {}).get("bytes")
@@ -72,15 +73,16 @@ class _Pool:
             },
         }
 
-    def _status(self, host: Host) -> dict[str, Any]:
+    def _ask_status(self, host: Host) -> Process:
         program = (
             "import sys, urllib.request as r; "
             "sys.stdout.write(r.build_opener(r.ProxyHandler({}))"
             f".open('http://{host.address}:{HTTP_PORT}/status', timeout={LOOK_SECONDS}).read().decode())"
         )
-        process = self.stage.spawn(host, [python(), "-S", "-c", program], "status")
-        process.popen.wait()
-        if process.code:
+        return self.stage.spawn(host, [python(), "-S", "-c", program], "status")
+
+    def _read_status(self, process: Process) -> dict[str, Any]:
+        if process.wait():
             return {}  # it was killed or frozen as part of the play
         status: dict[str, Any] = json.loads(process.log.read_text())
         return status
