@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -179,7 +180,9 @@ class ResolvingDiscovery:
         old = set(before.endpoints) if before else set()
         new = set(listing.endpoints)
         if new:
-            LOG.info(
+            # The same addresses with another problem, as on a busy machine, are no news to whoever reads the log.
+            LOG.log(
+                logging.INFO if new != old else logging.DEBUG,
                 "%s lists %d address(es) (+%d -%d)%s",
                 self._label,
                 len(new),
