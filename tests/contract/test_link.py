@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import queue
 import threading
 from collections.abc import Callable
 
 import pytest
-from pool_peers import Conversation, Shard, Source, make_party, make_shard
+from pool_peers import PATIENCE, Conversation, Shard, Source, make_party, make_shard
 
 from shardpool.discovery.base import Endpoint
 from shardpool.errors import AbandonedError, MismatchError, PeerBusyError, PeerUnreachableError, TransportError
@@ -52,6 +53,18 @@ def test_the_default_address_serves_ipv4_and_ipv6(shard: Shard, start_source: St
     source = start_source(shard, bind_host="")
     for host in ("127.0.0.1", "::1"):
         assert connect(Endpoint(host, source.server.port)).told.next()[0] == "opened"
+
+
+def test_a_source_learns_of_whoever_watches_it_where_the_caller_says_its_own_address(
+    shard: Shard, start_source: Start, connect: Connect
+) -> None:
+    source = start_source(shard)
+    met: queue.SimpleQueue[Endpoint] = queue.SimpleQueue()
+    source.state.set_met(met.put)
+    connect(source.endpoint, make_party(endpoint="10.1.2.3:6555")).told.next("updated")
+    connect(source.endpoint, make_party(endpoint="127.0.0.1:6555")).told.next("updated")
+    assert met.get(timeout=PATIENCE) == Endpoint("127.0.0.1", 6555)
+    assert met.empty()
 
 
 def test_announcements_carry_what_is_held_and_then_each_change(

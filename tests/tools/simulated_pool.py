@@ -186,6 +186,8 @@ class Replica:
             now=pool.net.clock.now,
             deadline=pool.net.clock.now + pool.deadline,
         )
+        background, loader = self._background, self.loader
+        self.state.set_met(lambda endpoint: background.post(loader.met(endpoint)))
         self._act()
         self._poll_dns(self.generation)
         return self

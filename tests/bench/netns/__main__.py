@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -21,6 +21,13 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",") if part)
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
 def _names(known: list[str]) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(part for part in text.split(",") if part)
@@ -31,8 +38,8 @@ def _names(known: list[str]) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
+def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, of this process by default."""
     parser = argparse.ArgumentParser(prog="netns", description=__doc__)
     parser.add_argument("--receivers", type=_numbers, default=(1, 2, 4, 8, 16), help="how many, comma-separated")
     parser.add_argument("--starts", type=_names(list(STARTS)), default=STARTS, help=", ".join(STARTS))
@@ -40,12 +47,20 @@ def arguments() -> argparse.Namespace:
         "--contenders", type=_names(list(CONTENDERS)), default=tuple(CONTENDERS), help=", ".join(CONTENDERS)
     )
     parser.add_argument(
-        "--faults", type=_names([*FAULTS, "none"]), default=tuple(FAULTS), help=", ".join(FAULTS) + "; none"
+        "--faults",
+        type=_names([*FAULTS, "none"]),
+        default=tuple(FAULTS),
+        help=", ".join(FAULTS) + "; none for no failure tax",
     )
-    parser.add_argument("--count", type=int, default=5, help="plays of each; the tables show medians")
+    parser.add_argument("--count", type=_positive, default=5, help="plays of each; the tables show medians")
     parser.add_argument("--steady-count", type=int, default=2, help="at most so many of star and whole copies")
     parser.add_argument("--staggered-count", type=int, default=5, help="at most so many with a staggered start")
-    parser.add_argument("--lanes", type=int, default=6, help="plays at once that leave the processors nearly idle")
+    parser.add_argument(
+        "--lanes",
+        type=_positive,
+        default=4,
+        help="plays at once of those that leave the processors nearly idle; 1: every play alone",
+    )
     parser.add_argument("--rate", type=float, default=32.0, help="megabits a second of each link, each way")
     parser.add_argument("--size", type=int, default=64, help="MiB of the model")
     parser.add_argument(
@@ -55,7 +70,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--time-limit", type=float, default=4 * 3600, help="seconds for the whole run")
     parser.add_argument("--keep-logs", type=Path, help="folder to which the processes' logs are copied")
     parser.add_argument("--report-only", action="store_true", help="tables and plots from the swarm.json that is there")
-    return parser.parse_args()
+    options = parser.parse_args(line)
+    options.faults = tuple(fault for fault in options.faults if fault != "none")
+    return options
 
 
 def main() -> int:
@@ -72,7 +89,7 @@ def main() -> int:
                     receivers=options.receivers,
                     starts=options.starts,
                     contenders=options.contenders,
-                    faults=tuple(fault for fault in options.faults if fault != "none"),
+                    faults=options.faults,
                     count=options.count,
                     steady_count=options.steady_count,
                     staggered_count=options.staggered_count,
@@ -97,6 +114,8 @@ def main() -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)  # a second one would break off the tidying up
     raise KeyboardInterrupt
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from netns.machine import BenchError
-from netns.network import Host, Network, end_processes
+from netns.network import Host, Network
 
 REACH = 0.95
 SECONDS = 5
@@ -40,8 +40,7 @@ def measure(network: Network) -> list[float]:
         ]
         return [_rate(client) for client in clients]
     finally:
-        for host in network.hosts:
-            end_processes(host.namespace)
+        network.end_processes()
 
 
 def valid(rates: Sequence[float], rate: float) -> bool:

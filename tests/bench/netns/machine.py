@@ -21,6 +21,10 @@ class BenchError(Exception):
     """The bench cannot go on; the text says what to do."""
 
 
+class Stopped(Exception):
+    """The run ends for a reason outside this play: an error in another lane, or Ctrl-C."""
+
+
 def require_machine() -> None:
     """Raise BenchError unless this process may make namespaces and every tool is there."""
     if os.geteuid() != 0:
@@ -45,7 +49,15 @@ def only_run() -> Iterator[None]:
 
 def command(*arguments: str, text: str | None = None) -> str:
     """Run a command to its end and return what it printed. Raises BenchError with its own words when it fails."""
-    done = subprocess.run(arguments, input=text, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    done = subprocess.run(
+        arguments,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+        start_new_session=True,  # Ctrl-C in a terminal is for the bench alone
+    )
     if done.returncode != 0:
         raise BenchError(f"{' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()}")
     return done.stdout

@@ -12,12 +12,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from netns.machine import BenchError, command
 
 PREFIX = "spswarm"
+NAMESPACES = Path("/run/netns")
 MTU = 9000  # as in most data centres; 99.3 % of the shaped rate is payload
 QUEUE_SECONDS = 0.02  # what a port's FIFO holds
 LEAST_QUEUE_BYTES = 256 * 1024  # four of the largest packets that a kernel hands to a link
@@ -52,6 +54,7 @@ class Network:
             Host(number, f"{base}{number}", f"{SUBNET}.{number + 1}", f"port{number}") for number in range(count)
         ]
         self.congestion_control = ""
+        self._hurt: set[Host] = set()
         self._anchor: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Network:
@@ -67,11 +70,11 @@ class Network:
 
     def close(self) -> None:
         """End what runs in the namespaces and remove them. May be called again."""
-        for namespace in [host.namespace for host in self.hosts] + [self.switch]:
-            _remove(namespace)
         if self._anchor is not None:
+            self._anchor.kill()
             self._anchor.wait()
             self._anchor = None
+        _remove([host.namespace for host in self.hosts] + [self.switch])
 
     def _build(self) -> None:
         for namespace in [self.switch, *(host.namespace for host in self.hosts)]:
@@ -90,7 +93,10 @@ class Network:
         _batch("tc", self.switch, [line for host in self.hosts for line in _shaping(host.port, self.rate)])
         self.congestion_control = _choose_congestion_control(self.hosts)
         # Its /proc/PID/net/dev shows the ports' counters to this process.
-        self._anchor = subprocess.Popen(["ip", "netns", "exec", self.switch, "sleep", "infinity"])
+        self._anchor = subprocess.Popen(
+            ["ip", "netns", "exec", self.switch, "sleep", "infinity"],
+            start_new_session=True,  # Ctrl-C in a terminal is for the bench alone
+        )
         until = time.monotonic() + END_SECONDS
         while not self.counters():
             if time.monotonic() > until:
@@ -104,9 +110,13 @@ class Network:
             lines = [line.split() for line in devices if line.strip().startswith("port")]
         return {int(fields[0][4:-1]): (int(fields[1]), int(fields[9])) for fields in lines}
 
-    def pids(self, host: Host) -> list[int]:
-        """Processes of a host."""
-        return _pids(host.namespace)
+    def pids(self, *hosts: Host) -> list[int]:
+        """Processes of some hosts; of all of them where none is named."""
+        return processes(host.namespace for host in hosts or self.hosts)
+
+    def end_processes(self) -> None:
+        """Kill every process of the hosts, and wait until none is left."""
+        end_processes([host.namespace for host in self.hosts])
 
     # Faults
 
@@ -120,17 +130,21 @@ class Network:
 
     def black_hole(self, host: Host) -> None:
         """Take a host's cable out of the switch: nothing passes, nothing is refused."""
+        self._hurt.add(host)
         command("ip", "-n", self.switch, "link", "set", host.port, "nomaster")
 
     def slow_down(self, host: Host, factor: float = 10.0) -> None:
         """Give a host's link a fraction of its rate, both ways."""
+        self._hurt.add(host)
         for namespace, device in ((host.namespace, "eth0"), (self.switch, host.port)):
             _batch("tc", namespace, [_class("change", device, self.rate / factor)])
 
-    def mend(self, host: Host) -> None:
-        """Take back `black_hole` and `slow_down`."""
-        command("ip", "-n", self.switch, "link", "set", host.port, "master", "bridge0")
-        self.slow_down(host, 1.0)
+    def mend(self) -> None:
+        """Take back every `black_hole` and `slow_down`."""
+        for host in list(self._hurt):
+            command("ip", "-n", self.switch, "link", "set", host.port, "master", "bridge0")
+            self.slow_down(host, 1.0)
+        self._hurt.clear()
 
     def _signal(self, host: Host, number: int) -> None:
         for pid in self.pids(host):
@@ -140,11 +154,9 @@ class Network:
 
 def remove_leftovers() -> list[str]:
     """Remove the namespaces of runs that are no more; returns their names. Those of a run that lives stay."""
-    gone = []
-    for namespace in re.findall(rf"^({PREFIX}-\d+-\w+)", command("ip", "netns", "list"), re.MULTILINE):
-        if not _alive(int(namespace.split("-")[1])):
-            _remove(namespace)
-            gone.append(namespace)
+    found = re.findall(rf"^({PREFIX}-\d+-\w+)", command("ip", "netns", "list"), re.MULTILINE)
+    gone = [namespace for namespace in found if not _alive(int(namespace.split("-")[1]))]
+    _remove(gone)
     return gone
 
 
@@ -156,34 +168,43 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _pids(namespace: str) -> list[int]:
-    done = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
-    return [int(pid) for pid in done.stdout.split()]
+def processes(namespaces: Iterable[str]) -> list[int]:
+    """Processes in some namespaces, by one look at all processes: `ip netns pids` looks as long for each namespace. Those that have ended
+    and are only waited for are in no namespace.
+    """
+    wanted = set()
+    for name in namespaces:
+        with contextlib.suppress(FileNotFoundError):
+            wanted.add(_identity(NAMESPACES / name))
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if _identity(process / "ns" / "net") in wanted:
+                found.append(int(process.name))
+    return found
 
 
-def end_processes(namespace: str) -> None:
-    """Kill every process of a namespace, and wait until none is left."""
+def _identity(namespace: Path) -> tuple[int, int]:
+    stat = namespace.stat()
+    return stat.st_dev, stat.st_ino
+
+
+def end_processes(namespaces: Sequence[str]) -> None:
+    """Kill every process of some namespaces, and wait until none is left."""
     until = time.monotonic() + END_SECONDS
-    while pids := [pid for pid in _pids(namespace) if not _zombie(pid)]:
+    while pids := processes(namespaces):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > until:
-            raise BenchError(f"processes of namespace {namespace} do not end: {pids}")
+            raise BenchError(f"processes of the namespaces {', '.join(namespaces)} do not end: {pids}")
         time.sleep(0.02)
 
 
-def _zombie(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def _remove(namespace: str) -> None:
-    end_processes(namespace)
-    subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+def _remove(namespaces: Sequence[str]) -> None:
+    end_processes(namespaces)
+    for name in namespaces:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False, start_new_session=True)
 
 
 def _batch(tool: str, namespace: str, lines: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from netns.machine import BenchError
+from shardpool.model.catalog import piece_size_for
 
 MODEL = "bench/swarm"
 LARGE = "model.safetensors"
@@ -21,17 +22,23 @@ CHUNK = 4 << 20
 
 @dataclass(frozen=True)
 class Payload:
-    """A model directory: `sizes` and `digests` (BLAKE3) by file name."""
+    """A model directory: `sizes`, `digests` (BLAKE3) and `sha256` (hex) by file name."""
 
     directory: Path
     sizes: Mapping[str, int]
     digests: Mapping[str, bytes]
+    sha256: Mapping[str, str]
     revision: str
 
     @property
     def size(self) -> int:
         """Bytes of one copy."""
         return sum(self.sizes.values())
+
+    @property
+    def piece_bytes(self) -> int:
+        """What shardpool takes for a piece of this model; BitTorrent's are as large."""
+        return piece_size_for(self.size)
 
     def check(self, copy: Path) -> None:
         """Raise BenchError unless a copy holds these files, byte for byte, and no others."""
@@ -65,11 +72,11 @@ def make_payload(directory: Path, size: int) -> Payload:
     names = sorted(path.name for path in directory.iterdir())
     digests = {name: _digest(directory / name) for name in names}
     revision = hashlib.sha1(b"".join(digests[name] for name in names), usedforsecurity=False).hexdigest()
-    return Payload(directory, {name: (directory / name).stat().st_size for name in names}, digests, revision)
+    sizes = {name: (directory / name).stat().st_size for name in names}
+    return Payload(directory, sizes, digests, {name: _sha256(directory / name) for name in names}, revision)
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

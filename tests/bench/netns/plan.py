@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import heapq
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,9 @@ from netns import limits
 
 STARTS = ("simultaneous", "staggered")
 ORDER_SEED = 6
+FIXED_SECONDS = 1.5  # of a play, besides what is timed
+RECEIVER_SECONDS = 0.7  # of a processor, until a receiver that is more than a plain program has come to its gate
+SLOWED = "ten times slower"
 STEADY = ("star", "whole")  # their plays differ by less than a hundredth
 
 
@@ -32,11 +35,12 @@ class Setting:
 
     @property
     def expected_copies(self) -> float:
-        """How long it takes, roughly, in copies' time: the longest are begun first."""
-        alone = {"star": float(self.receivers), "whole": math.ceil(math.log2(self.receivers + 1))}
-        return (
-            alone.get(self.contender, 1.5) + (1.0 if self.start == "staggered" else 0.0) + (4.0 if self.fault else 0.0)
-        )
+        """How long it takes, roughly, in copies' time."""
+        if self.contender == "star":  # it waits for a source that is slow, and gives up one that is silent
+            return self.receivers + (4.5 if self.fault == SLOWED else 1.0 if self.fault else 0.0)
+        if self.contender == "whole":
+            return limits.whole_limit(self.receivers)
+        return 1.5 + (1.0 if self.start == "staggered" else 0.0) + (1.0 if self.fault else 0.0)
 
     def offsets(self, copy_seconds: float) -> list[float]:
         """When each receiver is let go: at once, or spread evenly over the time of one copy."""
@@ -97,6 +101,26 @@ class Plan:
             bounds.append(self.staggered_count)
         return min(bounds)
 
+    def shares(self, settings: Sequence[Setting]) -> tuple[Sequence[Setting], Sequence[Setting]]:
+        """What of a round is played beside each other, the longest first so that the lanes end together; and what is played alone, in order."""
+        if self.lanes == 1:
+            return [], settings
+        light = [setting for setting in settings if setting.light]
+        light.sort(key=lambda setting: setting.expected_copies, reverse=True)
+        return light, [setting for setting in settings if not setting.light]
+
+    @property
+    def expected_seconds(self) -> float:
+        """How long the run takes, roughly."""
+        return sum(
+            makespan(map(self._expected, beside), self.lanes) + sum(map(self._expected, alone))
+            for beside, alone in (self.shares(settings) for _, settings in self.rounds())
+        )
+
+    def _expected(self, setting: Setting) -> float:
+        start_up = FIXED_SECONDS + RECEIVER_SECONDS * setting.receivers * (setting.contender not in STEADY)
+        return start_up + setting.expected_copies * self.copy_seconds
+
     def rounds(self) -> Iterator[tuple[int, Sequence[Setting]]]:
         """Every setting as often as it is to be played; each round is shuffled, so that a change of the machine meets all alike."""
         shuffle = random.Random(ORDER_SEED)
@@ -106,8 +130,13 @@ class Plan:
             yield number, settings
 
 
-FAILING = (
-    "star",
-    "bittorrent",
-    "warm",
-)  # with one receiver and two complete sources, the others are the same as one of these
+def makespan(durations: Iterable[float], lanes: int) -> float:
+    """How long pieces of work take when each of the lanes takes the next one as soon as it is free."""
+    free = [0.0] * lanes
+    for duration in durations:
+        heapq.heapreplace(free, free[0] + duration)
+    return max(free)
+
+
+# With one receiver and two complete sources, the others are the same as one of these.
+FAILING = ("star", "bittorrent", "warm")

@@ -43,7 +43,7 @@ class Outcome:
     busy_share: float  # of the machine's cores
     cpu_seconds: float  # of the contender's processes
     waiting_share: float  # of the time in which some task of the machine waited for a core
-    lanes: int  # how many plays were made at once
+    beside: int = 1  # the most plays that were made at once meanwhile, this one among them
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -68,7 +68,6 @@ def play(
     offsets: Sequence[float],
     limit: float,
     fault: str = "",
-    lanes: int = 1,
 ) -> Outcome:
     """Let `stage.receivers` go at `offsets` seconds after the signal, and wait for their copies, at most `limit` seconds.
 
@@ -95,19 +94,20 @@ def play(
                 done[host.number] = time.monotonic()
         first = stage.receivers[0].number
         if not struck and network.counters()[first][1] - bytes_before[first][1] >= size / 2:
-            FAULTS[fault](network, stage.sources[0])
+            stage.failed = stage.sources[0]
+            FAULTS[fault](network, stage.failed)
             struck = True
         if now - began > limit:
             late = [host.number for host in stage.receivers if host.number not in done]
             tails = "\n".join(p.tail(800) for p in stage.processes if p.host.number in late[:2])
             raise BenchError(f"{contender.name}: no copy on hosts {late} after {limit:.0f} s\n{tails}")
-        stage.raise_failures(stage.sources[0] if fault else None)
+        stage.raise_failures()
         time.sleep(LOOK_SECONDS)
     if not struck:
         raise BenchError(f"{contender.name}: the copy was complete before the first source could be {fault}")
     machine_after, bytes_after = CpuTimes.now(), network.counters()
-    cpu = stage.cpu_seconds() - cpu_before
     took = max(time.monotonic() - began, 1e-9)
+    cpu = stage.cpu_seconds() - cpu_before
     sent = {number: after[0] - bytes_before[number][0] for number, after in bytes_after.items()}
     received = {number: after[1] - bytes_before[number][1] for number, after in bytes_after.items()}
     details = contender.details()
@@ -127,6 +127,5 @@ def play(
         busy_share=machine_before.busy_share(machine_after),
         cpu_seconds=cpu,
         waiting_share=(machine_after.waiting - machine_before.waiting) / took,
-        lanes=lanes,
         details=details,
     )

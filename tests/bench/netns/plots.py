@@ -8,7 +8,6 @@ from typing import Any
 from netns import limits
 from netns.contenders import CONTENDERS
 from netns.contenders.base import STALL_SECONDS
-from netns.contenders.bittorrent import PIECE_BYTES
 from netns.machine import BenchError
 from netns.results import Results
 
@@ -47,9 +46,8 @@ def _times(results: Results, start: str, folder: Path) -> str:
                       label=CONTENDERS[name].title)  # fmt: skip
     # On each link only payload, at the shaped rate; the copy that everything is measured by has headers too.
     scale = results.best_copy_seconds / results.copy_seconds
-    pieces = max(1, results.size // PIECE_BYTES)
     line: dict[str, Any] = {"color": "black", "linewidth": 1}
-    bound = [scale * (limits.swarm_limit(n, pieces) if start == "simultaneous" else 1.0) for n in counts]
+    bound = [scale * (limits.swarm_limit(n, results.pieces) if start == "simultaneous" else 1.0) for n in counts]
     axes.plot(counts, bound, linestyle="--", label="limit of any way", **line)
     if start == "simultaneous":
         axes.plot(

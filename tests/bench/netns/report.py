@@ -8,11 +8,11 @@ from pathlib import Path
 from netns import limits, plots
 from netns.contenders import CONTENDERS
 from netns.contenders.base import STALL_SECONDS
-from netns.contenders.bittorrent import PIECE_BYTES
 from netns.results import Group, Results
 from netns.targets import verdicts
 
 PAGE = "swarm-results.md"
+BUSY = 0.9  # of the processors: beyond, plays beside each other may have waited for a core
 
 
 def write(folder: Path) -> bool:
@@ -58,11 +58,8 @@ def _page(results: Results, drawn: list[str]) -> Iterator[str]:
         f"- {data['count']} plays of each setting ({min(data['count'], data['steady_count'])} of star and whole copies, whose times hardly differ; "
         f"at most {data['staggered_count']} with a staggered start), in shuffled rounds; medians, with least and most in brackets."
     )
-    yield f"- The model has {_pieces(results)} pieces of {PIECE_BYTES // 1024} KiB."
-    yield (
-        f"- Plays over HTTP and those with one or two receivers ran up to {data['lanes']} beside each other, each on a network of its own; "
-        f"the machine was at most {results.busiest_beside:.0%} busy meanwhile. All others ran alone."
-    )
+    yield f"- The model has {results.pieces} pieces of {results.piece_bytes // 1024} KiB, for shardpool and for BitTorrent."
+    yield f"- {_beside(results)}"
     yield ""
     yield "## Targets"
     yield ""
@@ -120,7 +117,7 @@ def _by_receivers(
         groups = [results.group(name, start, receivers) for name in names]
         if any(groups):
             cells = [cell(group) if group else "" for group in groups]
-            ideal = f"{limits.swarm_limit(receivers, _pieces(results)):.2f}"
+            ideal = f"{limits.swarm_limit(receivers, results.pieces):.2f}"
             rows.append([str(receivers), *cells, *([ideal] if limit and start == "simultaneous" else [])])
     yield from _table(head if start == "simultaneous" else [name for name in head if name != "limit"], rows)
 
@@ -157,8 +154,17 @@ def _failures(results: Results, drawn: list[str]) -> Iterator[str]:
     yield from _table(["first source", *(CONTENDERS[name].title for name in names)], rows)
 
 
-def _pieces(results: Results) -> int:
-    return max(1, results.size // PIECE_BYTES)
+def _beside(results: Results) -> str:
+    plays = results.beside
+    if not plays:
+        return "Every play had the machine alone."
+    busiest = max(play["busy_share"] for play in plays)
+    warning = f"**That is more than {BUSY:.0%}: too many at once (`--lanes`).** " if busiest > BUSY else ""
+    return (
+        f"{len(plays)} of {len(results.outcomes)} plays, of plain HTTP or with one or two receivers, ran beside others, at most "
+        f"{max(play['beside'] for play in plays)} at once, each on a network of its own; the machine was at most {busiest:.0%} busy "
+        f"meanwhile. {warning}The other plays had it alone."
+    )
 
 
 def _spread(middle: float, least: float, most: float) -> str:

@@ -47,7 +47,10 @@ class Results:
         except OSError as error:
             raise BenchError(f"no results in {folder}: {error}; run `make bench-swarm`") from None
         self.outcomes: list[dict[str, Any]] = self.data["outcomes"]
+        if "piece_bytes" not in self.data:
+            raise BenchError(f"{folder / RESULTS} is of an older bench; run `make bench-swarm`")
         self.size: int = self.data["size"]
+        self.piece_bytes: int = self.data["piece_bytes"]
         self.rate: float = self.data["network"]["rate_mbps"]
 
     def group(self, contender: str, start: str, receivers: int, sources: int = 1, fault: str = "") -> Group | None:
@@ -58,9 +61,14 @@ class Results:
         return Group(plays) if plays else None
 
     @property
-    def busiest_beside(self) -> float:
-        """The largest share of the machine in use while plays ran beside each other."""
-        return max((outcome["busy_share"] for outcome in self.outcomes if outcome["lanes"] > 1), default=0.0)
+    def pieces(self) -> int:
+        """Of one copy; the last one is shorter."""
+        return -(-self.size // self.piece_bytes)
+
+    @property
+    def beside(self) -> list[dict[str, Any]]:
+        """The plays during which there were others."""
+        return [outcome for outcome in self.outcomes if outcome["beside"] > 1]
 
     @property
     def starts(self) -> list[str]:

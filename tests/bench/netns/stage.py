@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from netns.machine import BenchError, process_seconds
-from netns.network import Host, Network, end_processes
+from netns.machine import BenchError, Stopped, process_seconds
+from netns.network import Host, Network
 from netns.payload import Payload
 
 LOOK_SECONDS = 0.01
@@ -33,9 +34,8 @@ class Process:
     def code(self) -> int | None:
         """Exit code, None while it runs."""
         if self.popen.returncode is None and os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            self.seconds = process_seconds(
-                self.popen.pid, children=True
-            )  # before it is waited for, and its times are gone
+            # Its times go when it is waited for.
+            self.seconds = process_seconds(self.popen.pid, children=True)
         return self.popen.poll()
 
     def wait(self) -> int:
@@ -84,9 +84,14 @@ class Gate:
 
 
 class Stage:
-    """Use as a context manager; leaving ends the processes, mends the links and removes the files."""
+    """Use as a context manager; leaving ends the processes, mends the links and removes the files.
 
-    def __init__(self, network: Network, payload: Payload, folder: Path, sources: int, receivers: int) -> None:
+    When `stop` is set, whoever plays here gets `Stopped` at the next look.
+    """
+
+    def __init__(
+        self, network: Network, payload: Payload, folder: Path, sources: int, receivers: int, stop: threading.Event
+    ) -> None:
         self.network = network
         self.payload = payload
         self.folder = folder
@@ -94,6 +99,8 @@ class Stage:
         self.receivers: Sequence[Host] = network.hosts[sources : sources + receivers]
         self.services = network.hosts[-1]  # for what a contender needs besides, such as a tracker
         self.processes: list[Process] = []
+        self.failed: Host | None = None  # the one that was made to fail
+        self._stop = stop
         self._gates: dict[int, Gate] = {}
 
     def __enter__(self) -> Stage:
@@ -101,9 +108,10 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for host in self.network.hosts:
-            end_processes(host.namespace)
-            self.network.mend(host)
+        for process in self.processes:
+            process.popen.kill()  # also those that have not come to their namespace yet
+        self.network.end_processes()
+        self.network.mend()
         for process in self.processes:
             process.wait()
         for gate in self._gates.values():
@@ -130,6 +138,7 @@ class Stage:
         self, host: Host, arguments: Sequence[str], name: str, environment: Mapping[str, str] | None = None
     ) -> Process:
         """Start a process on a host; its output goes to `NAME.log` in the host's folder."""
+        self._raise_stopped()
         log = self.home(host) / f"{name}.log"
         with log.open("ab") as output:
             popen = subprocess.Popen(
@@ -161,10 +170,15 @@ class Stage:
                 raise BenchError(f"after {seconds:.0f} s still waiting for {what}\n{tails}")
             time.sleep(LOOK_SECONDS)
 
-    def raise_failures(self, except_host: Host | None = None) -> None:
-        """Raise BenchError when a process has ended with an error."""
+    def _raise_stopped(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+
+    def raise_failures(self) -> None:
+        """Raise BenchError when a process has ended with an error, unless its host was made to fail; Stopped when the run ends."""
+        self._raise_stopped()
         for process in self.processes:
-            if process.code not in (None, 0) and process.host is not except_host:
+            if process.code not in (None, 0) and process.host is not self.failed:
                 raise BenchError(
                     f"host {process.host.number}: {' '.join(map(str, process.popen.args[4:7]))} ended with exit code "  # type: ignore[index]
                     f"{process.code}:\n{process.tail()}"
@@ -177,7 +191,7 @@ class Stage:
     def cpu_seconds(self) -> float:
         """Processor time of this stage's processes: of those that live, and of those that were waited for."""
         ended = sum(process.seconds for process in self.processes if process.code is not None)
-        living = {pid for host in self.network.hosts for pid in self.network.pids(host)}
+        living = set(self.network.pids())
         living -= {process.popen.pid for process in self.processes if process.code is not None}
         return ended + sum(process_seconds(pid, children=True) for pid in living)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netns.contenders.base import STALL_SECONDS
-from netns.contenders.bittorrent import PIECE_BYTES
 from netns.results import Results
 
 MANY = 16
@@ -44,7 +43,7 @@ def _taxes(results: Results) -> Iterator[Row]:
             yield _row("source killed half way: tax", 0.1 * results.copy_seconds + 1, tax, "s")
             assert sound is not None
             again = (group.middle("most_received_copies") - sound.middle("most_received_copies")) * results.size
-            yield _row("source killed half way: received again", 1.0, again / PIECE_BYTES, "pieces")
+            yield _row("source killed half way: received again", 1.0, again / results.piece_bytes, "pieces")
         elif fault in ("frozen", "black-holed"):
             yield _row(f"source {fault} half way: tax", STALL_SECONDS + 1, tax, "s")
 

@@ -112,6 +112,34 @@ def test_peers_replaced_by_new_addresses_are_found_while_running() -> None:
     assert {7, 8} <= set(desk.dialled(desk.log))
 
 
+def test_a_peer_that_calls_is_called_back_before_it_is_listed() -> None:
+    desk = Desk()
+    desk.list(1)
+    desk.scheduler.met(desk.now, endpoint(2))
+    assert desk.dialled(desk.act()) == [2]
+
+
+def test_a_peer_that_calls_and_is_linked_is_not_dialled_again() -> None:
+    desk = Desk()
+    desk.open(1)
+    desk.scheduler.met(desk.now, endpoint(1))
+    desk.scheduler.met(desk.now, endpoint(0))
+    assert not desk.dialled(desk.act())
+
+
+def test_callers_are_not_called_back_where_no_peers_are_wanted() -> None:
+    desk = Desk(meets_callers=False)
+    desk.scheduler.met(desk.now, endpoint(1))
+    assert not desk.dialled(desk.act())
+
+
+def test_what_calls_without_being_listed_is_bounded() -> None:
+    desk = Desk()
+    for peer in range(2, 200):
+        desk.scheduler.met(desk.now, endpoint(peer))
+    assert len(desk.dialled(desk.act())) <= 32
+
+
 def test_a_failed_listing_makes_no_endpoint_unknown() -> None:
     desk = Desk(8)
     desk.list(1, 2)

@@ -14,6 +14,7 @@ from shardpool.errors import LeaseError, MismatchError
 from shardpool.log import logger
 from shardpool.source.announcer import LOOK_AGAIN_SECONDS, Announcer
 from shardpool.source.answers import CallError, Handler, service_handler
+from shardpool.source.callers import caller_endpoint
 from shardpool.source.egress import EgressMeter, TokenBucket
 from shardpool.source.leases import DrainingError, Lease, Leases
 from shardpool.source.reads import Reads, Wanted
@@ -103,6 +104,9 @@ class PoolService:
     def watch_state(self, request: pool.WatchRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Announcements until either side ends. The first one has the whole set of claims; then silence while nothing changes."""
         self._agree(request.caller, request.instance)
+        caller = caller_endpoint(request.caller.endpoint, context.peer())
+        if caller is not None:
+            self._state.meet(caller)
         with self._watchers.take(), self._announcer.watch() as bell:
             ended = threading.Event()
 

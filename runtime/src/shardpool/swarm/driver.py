@@ -95,11 +95,13 @@ class Driver:
             catalog=self._catalog,
         )
         self._background.start(loader)
+        self._state.set_met(lambda endpoint: self._inbox.put(loader.met(endpoint)))
         try:
             self._pump(loader, lambda: loader.finished, float("inf"))
             # Memory that an abandoned transfer could still write to must not be shown to anybody.
             self._pump(loader, lambda: loader.settled, time.monotonic() + _SETTLE_SECONDS)
         finally:
+            self._state.set_met(None)
             self._background.close()
         if not loader.settled:
             LOG.warning("transfers that were given up have not let go of their memory in %g s", _SETTLE_SECONDS)

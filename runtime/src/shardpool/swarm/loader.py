@@ -13,7 +13,7 @@ from typing import Protocol
 
 from blake3 import blake3
 
-from shardpool.discovery.base import Listing
+from shardpool.discovery.base import Endpoint, Listing
 from shardpool.errors import (
     CatalogError,
     SeedError,
@@ -152,6 +152,10 @@ class Loader:
     def listed(self, listing: Listing) -> Event:
         """The event that the pool was listed."""
         return lambda now: self.scheduler.listed(now, listing.endpoints, listing.problem)
+
+    def met(self, endpoint: Endpoint) -> Event:
+        """The event that a peer called which can be dialled here."""
+        return lambda now: self.scheduler.met(now, endpoint)
 
     def act(self, now: float) -> float:
         """Carry out what is due; returns when to be called again at the latest."""

@@ -24,6 +24,7 @@ class SwarmOptions:
         takeover_seconds: how long the share of a member that cannot be seen may lie before the next in line looks for that member.
         window: pieces under way at once, before the measured speed asks for more.
         sources: how many sources are read from at once.
+        meets_callers: a peer that calls is called back, also before the listing has it.
         longest_wake: the scheduler wants to be called at least so often.
     """
 
@@ -38,6 +39,7 @@ class SwarmOptions:
     takeover_seconds: float = 3.0
     window: int = 12
     sources: int = 6
+    meets_callers: bool = True
     longest_wake: float = 1.0
 
     @classmethod
@@ -51,6 +53,7 @@ class SwarmOptions:
             content_digest=settings.content_digest_of(rank) or b"",
             settle_seconds=0.0 if alone else SETTLE_SECONDS,
             stall_seconds=settings.stall_seconds,
+            meets_callers=not alone,
             wait_for_peers_seconds=0.0 if alone else settings.wait_for_peers_seconds,
             round_seconds=max(0.05, settings.source_backoff_seconds),
         )

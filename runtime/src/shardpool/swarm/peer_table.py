@@ -19,6 +19,7 @@ from shardpool.swarm.rendezvous import affinity
 
 EVERY_PEER = 32  # a pool of up to so many other members is linked in full
 _FEWEST = 16  # links in a larger one, at least
+_MOST_UNLISTED = 32  # endpoints that are known only because a peer called from there
 _DIALS = 32  # connections being opened at once
 
 
@@ -128,6 +129,21 @@ class PeerTable:
                 del self._known[endpoint]
         if changed:
             self.version += 1
+
+    def met(self, endpoint: Endpoint) -> None:
+        """A peer called that may be dialled at an endpoint which the listing may not have yet."""
+        known = self._known.get(endpoint)
+        if known is None:
+            if sum(1 for candidate in self._known.values() if not candidate.listed) >= _MOST_UNLISTED:
+                return
+            known = self._known[endpoint] = Candidate(endpoint, affinity(self._me, endpoint.target), listed=False)
+        elif known.standing is Standing.TRIED and not known.repeated:
+            known.standing, known.repeated, known.dead = Standing.UNTRIED, True, False
+        else:
+            return
+        self._untried.append(known)
+        self._sort()
+        self.version += 1
 
     def dial(self, links: int, wanted: int) -> list[Candidate]:
         """Endpoints to connect to now, so that `wanted` links come about; they are marked as connecting."""

@@ -11,6 +11,7 @@ from shardpool.model.holdings import Holdings
 from shardpool.swarm.state import Load, Party, PeerInfo, Phase
 
 if TYPE_CHECKING:
+    from shardpool.discovery.base import Endpoint
     from shardpool.model.catalog import Catalog
 
 
@@ -39,6 +40,7 @@ class ReplicaState:
         self._load: Callable[[], Load] = Load
         self._version = 0
         self._subscribers: list[Callable[[], None]] = []
+        self._met: Callable[[Endpoint], None] | None = None
 
     # What may be learnt
 
@@ -117,7 +119,17 @@ class ReplicaState:
         """Have `changed` called after each change; it must be quick and must not call back here."""
         self._subscribers.append(changed)
 
+    def meet(self, endpoint: Endpoint) -> None:
+        """A peer of this pool called that may be dialled here."""
+        met = self._met
+        if met is not None:
+            met(endpoint)
+
     # What the replica changes
+
+    def set_met(self, met: Callable[[Endpoint], None] | None) -> None:
+        """Register who is told of peers that call; it must be quick. None for nobody."""
+        self._met = met
 
     def set_load(self, load: Callable[[], Load]) -> None:
         """Register where the source's load is asked for; it must be quick and must not call back here."""

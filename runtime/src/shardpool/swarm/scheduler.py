@@ -157,6 +157,12 @@ class Scheduler:
         self._heard = self._heard or not problem
         self._table.listed(endpoints, problem)
 
+    def met(self, now: float, endpoint: Endpoint) -> None:
+        """A peer of this pool called; it can be dialled here."""
+        if endpoint.target != self._me and self._options.meets_callers:
+            self._dirty = True
+            self._table.met(endpoint)
+
     def opened(self, now: float, number: int, info: PeerInfo) -> None:
         """A link's peer answered the handshake."""
         self._dirty = True

@@ -443,6 +443,7 @@ class LoopbackLink:
             return
         self._far, self._info = far, info
         far.inbound[self] = None
+        far.state.meet(self._near.endpoint)
         self._listener.opened(self, info)
         if not self._over:
             self.announce_soon()

@@ -14,7 +14,6 @@ from netns.stage import Process, Stage, python
 PORT = 6881
 TRACKER_PORT = 6969
 TRACKER_SECONDS = 5  # between announces: receivers that were alone at first soon hear of the others
-PIECE_BYTES = 256 * 1024  # what shardpool takes for a model of this size
 TRACKER = Path(netns.hosts.__file__).with_name("tracker.py")
 OPTIONS = (
     "--no-conf",
@@ -52,7 +51,7 @@ class BitTorrent:
                     "tracker")  # fmt: skip
         announce = f"http://{tracker.address}:{TRACKER_PORT}/announce"
         file = stage.folder / "model.torrent"
-        file.write_bytes(torrent(payload.directory, payload.sizes, PIECE_BYTES, announce))
+        file.write_bytes(torrent(payload.directory, payload.sizes, payload.piece_bytes, announce))
         for source in stage.sources:
             process = stage.spawn(
                 source, [*self._aria2(source, payload.directory.parent), "--check-integrity=true", str(file)], "aria2"

@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 import netns.hosts
 from netns.contenders.base import STALL_SECONDS
 from netns.contenders.web import bytes_served, serve
+from netns.machine import BenchError
 from netns.network import Host
-from netns.payload import MODEL, sha256_of
-from netns.stage import Process, Stage, python
+from netns.payload import MODEL
+from netns.stage import Stage, python
 
 PORT = 6555
 HTTP_PORT = 9465
 HUB_PORT = 8080
 GATE = Path(netns.hosts.__file__).with_name("gate")
-LOOK_SECONDS = 5
+STATUS = Path(netns.hosts.__file__).with_name("status.py")
 SMALL_BYTES = 10_000_000  # the hub states a SHA-256 of files that are larger
 
 
@@ -60,32 +61,22 @@ class _Pool:
         return self.stage.copy(host).exists()
 
     def details(self) -> dict[str, Any]:
-        asked = [(host, self._ask_status(host)) for host in self._members]
-        statuses = {str(host.number): self._read_status(process) for host, process in asked}
+        ranks = {number: rank for number, status in self._statuses().items() for rank in status.get("ranks", [])}
+        summaries = {number: rank.get("summary") for number, rank in ranks.items()}
         return {
-            "origins": {
-                number: (rank.get("summary") or {}).get("bytes")
-                for number, status in statuses.items()
-                for rank in status.get("ranks", [])
-            },
-            "summaries": {
-                number: rank.get("summary") for number, status in statuses.items() for rank in status.get("ranks", [])
-            },
+            "origins": {number: (summary or {}).get("bytes") for number, summary in summaries.items()},
+            "summaries": summaries,
         }
 
-    def _ask_status(self, host: Host) -> Process:
-        program = (
-            "import sys, urllib.request as r; "
-            "sys.stdout.write(r.build_opener(r.ProxyHandler({}))"
-            f".open('http://{host.address}:{HTTP_PORT}/status', timeout={LOOK_SECONDS}).read().decode())"
-        )
-        return self.stage.spawn(host, [python(), "-S", "-c", program], "status")
-
-    def _read_status(self, process: Process) -> dict[str, Any]:
+    def _statuses(self) -> dict[str, dict[str, Any]]:
+        """What each replica says of itself, by host number; a host that was made to fail is not asked."""
+        asked = [host for host in self._members if host is not self.stage.failed]
+        addresses = [f"{host.address}:{HTTP_PORT}" for host in asked]
+        process = self.stage.spawn(self.stage.services, [python(), "-S", str(STATUS), *addresses], "status")
         if process.wait():
-            return {}  # it was killed or frozen as part of the play
-        status: dict[str, Any] = json.loads(process.log.read_text())
-        return status
+            raise BenchError(f"the replicas' status could not be read:\n{process.tail()}")
+        answers = json.loads(process.log.read_text())
+        return {str(host.number): answer for host, answer in zip(asked, answers, strict=True)}
 
 
 class WarmPool(_Pool):
@@ -124,7 +115,7 @@ class ColdPool(_Pool):
         root.mkdir()
         siblings = []
         for name, size in payload.sizes.items():
-            large = {"sha256": sha256_of(payload.directory / name), "size": size, "pointerSize": 134}
+            large = {"sha256": payload.sha256[name], "size": size, "pointerSize": 134}
             siblings.append({"rfilename": name, "size": size, **({"lfs": large} if size > SMALL_BYTES else {})})
         listing = root / "listing.json"
         listing.write_text(json.dumps({"id": MODEL, "modelId": MODEL, "sha": payload.revision, "siblings": siblings}))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import netns.hosts
 from netns.contenders.base import STALL_SECONDS
 from netns.network import Host
-from netns.payload import LARGE, sha256_of
+from netns.payload import LARGE
 from netns.stage import Stage, python
 
 PORT = 8080
@@ -59,10 +59,7 @@ class _Web:
             "mark": str(gate.mark),
             "staging": str(home / "staging"),
             "final": str(self.stage.copy(host)),
-            "files": {
-                name: [size, sha256_of(self.stage.payload.directory / name)]
-                for name, size in self.stage.payload.sizes.items()
-            },
+            "files": {name: [size, self.stage.payload.sha256[name]] for name, size in self.stage.payload.sizes.items()},
             "sources": [f"{source.address}:{PORT}" for source in sources],
             "shuffle": shuffle,
             "stall_seconds": STALL_SECONDS,
