@@ -20,7 +20,8 @@ class Phase(enum.Enum):
 class Party:
     """How a replica's process for one rank names itself. `instance` is 32 hex digits, unique per process start.
 
-    `endpoint` is a key for hashing and a text for logs; it is dialled only where the connection comes from that address. `catalog_digest` is empty while the outline is unknown.
+    `endpoint` is a key for hashing and a text for logs; it is dialled only where the party's own connection comes from that address.
+    `catalog_digest` is empty while the outline is unknown.
     """
 
     instance: str
