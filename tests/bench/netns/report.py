@@ -19,13 +19,14 @@ def write(folder: Path) -> bool:
     """Write the tables and plots of the results in `folder`. Returns whether the control says that they are valid."""
     results = Results(folder)
     drawn = plots.draw(results, folder)
-    (folder / PAGE).write_text("\n".join(_page(results, drawn)) + "\n")
+    (folder / PAGE).write_text("\n".join(page(results, drawn)) + "\n")
     valid = bool(results.data["control"]["valid"])
     print(f"{folder / PAGE}: {len(results.outcomes)} plays; the run is {'valid' if valid else 'INVALID'}")
     return valid
 
 
-def _page(results: Results, drawn: list[str]) -> Iterator[str]:
+def page(results: Results, drawn: list[str]) -> Iterator[str]:
+    """The lines of the page of results, with the plots `drawn`."""
     data, control = results.data, results.data["control"]
     yield "# The swarm on shaped links: results"
     yield ""

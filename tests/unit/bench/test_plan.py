@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from netns.contenders import CONTENDERS
-from netns.plan import STARTS, STEADY, Plan, Setting
+from netns.plan import STARTS, STEADY, Plan, Setting, makespan
 from netns.play import FAULTS
 
 PLAN = Plan(
@@ -61,6 +61,31 @@ def test_a_round_is_shuffled_and_the_same_in_every_run() -> None:
 )
 def test_only_plays_that_leave_the_processors_idle_share_the_machine(setting: Setting, light: bool) -> None:
     assert setting.light is light
+
+
+def test_a_round_is_split_in_light_plays_the_longest_first_and_heavy_ones_in_its_order() -> None:
+    _, settings = next(PLAN.rounds())
+    beside, alone = PLAN.shares(settings)
+    assert sorted(map(str, [*beside, *alone])) == sorted(map(str, settings))
+    assert (beside[0].contender, beside[0].receivers) == ("star", 16)
+    assert [setting.expected_copies for setting in beside] == sorted(
+        (setting.expected_copies for setting in beside), reverse=True
+    )
+    assert list(alone) == [setting for setting in settings if not setting.light]
+
+
+def test_with_one_lane_every_play_is_alone_in_the_order_of_its_round() -> None:
+    _, settings = next(PLAN.rounds())
+    assert replace(PLAN, lanes=1).shares(settings) == ([], settings)
+
+
+@pytest.mark.parametrize(("lanes", "seconds"), [(1, 17.0), (2, 9.0), (3, 8.0)])
+def test_a_free_lane_takes_the_next_play(lanes: int, seconds: float) -> None:
+    assert makespan([8.0, 3.0, 3.0, 3.0], lanes) == seconds
+
+
+def test_lanes_make_a_run_shorter() -> None:
+    assert PLAN.expected_seconds < replace(PLAN, lanes=1).expected_seconds
 
 
 def test_longer_plays_are_expected_to_be_longer() -> None:
