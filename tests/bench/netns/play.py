@@ -94,8 +94,7 @@ def play(
                 done[host.number] = time.monotonic()
         first = stage.receivers[0].number
         if not struck and network.counters()[first][1] - bytes_before[first][1] >= size / 2:
-            stage.failed = stage.sources[0]
-            FAULTS[fault](network, stage.failed)
+            stage.fail(stage.sources[0], FAULTS[fault])
             struck = True
         if now - began > limit:
             late = [host.number for host in stage.receivers if host.number not in done]

@@ -159,13 +159,16 @@ def _beside(results: Results) -> str:
     plays = results.beside
     if not plays:
         return "Every play had the machine alone."
-    busiest = max(play["busy_share"] for play in plays)
-    warning = f"**That is more than {BUSY:.0%}: too many at once (`--lanes`).** " if busiest > BUSY else ""
-    return (
-        f"{len(plays)} of {len(results.outcomes)} plays, of plain HTTP or with one or two receivers, ran beside others, at most "
-        f"{max(play['beside'] for play in plays)} at once, each on a network of its own; the machine was at most {busiest:.0%} busy "
-        f"meanwhile. {warning}The other plays had it alone."
-    )
+    most, busiest = max(play["beside"] for play in plays), max(play["busy_share"] for play in plays)
+    facts = [
+        f"{len(plays)} of {len(results.outcomes)} plays (plain HTTP, and one or two receivers) ran beside others, at most {most} at once, "
+        f"each on a network of its own; the machine was at most {busiest:.0%} busy meanwhile."
+    ]
+    if busiest > BUSY:
+        facts.append(f"**More than {BUSY:.0%}: too many at once (`--lanes`), or somebody else used the machine.**")
+    if len(plays) < len(results.outcomes):
+        facts.append("The other plays had it alone.")
+    return " ".join(facts)
 
 
 def _spread(middle: float, least: float, most: float) -> str:

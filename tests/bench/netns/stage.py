@@ -100,6 +100,7 @@ class Stage:
         self.services = network.hosts[-1]  # for what a contender needs besides, such as a tracker
         self.processes: list[Process] = []
         self.failed: Host | None = None  # the one that was made to fail
+        self._failed_seconds = 0.0
         self._stop = stop
         self._gates: dict[int, Gate] = {}
 
@@ -188,12 +189,25 @@ class Stage:
         """Wait until every receiver has come to its gate."""
         self.wait(lambda: all(self.gate(host).reached for host in self.receivers), "receivers to start")
 
+    def fail(self, host: Host, how: Callable[[Network, Host], None]) -> None:
+        """Make a host fail; from here on its processes may end as they will."""
+        self._failed_seconds = self._cpu_seconds([host])
+        self.failed = host
+        how(self.network, host)
+
     def cpu_seconds(self) -> float:
         """Processor time of this stage's processes: of those that live, and of those that were waited for."""
-        ended = sum(process.seconds for process in self.processes if process.code is not None)
-        living = set(self.network.pids())
-        living -= {process.popen.pid for process in self.processes if process.code is not None}
-        return ended + sum(process_seconds(pid, children=True) for pid in living)
+        seconds = self._cpu_seconds([host for host in self.network.hosts if host is not self.failed])
+        if self.failed is not None:  # of processes that were killed at once nobody has waited for the children
+            seconds += max(self._failed_seconds, self._cpu_seconds([self.failed]))
+        return seconds
+
+    def _cpu_seconds(self, hosts: Sequence[Host]) -> float:
+        own = [process for process in self.processes if process.host in hosts]
+        ended = {process.popen.pid: process.seconds for process in own if process.code is not None}
+        # A process that is about to end has left its namespace already.
+        living = {*self.network.pids(*hosts), *(process.popen.pid for process in own)} - ended.keys()
+        return sum(ended.values()) + sum(process_seconds(pid, children=True) for pid in living)
 
 
 def python() -> str:

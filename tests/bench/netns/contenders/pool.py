@@ -61,12 +61,8 @@ class _Pool:
         return self.stage.copy(host).exists()
 
     def details(self) -> dict[str, Any]:
-        ranks = {number: rank for number, status in self._statuses().items() for rank in status.get("ranks", [])}
-        summaries = {number: rank.get("summary") for number, rank in ranks.items()}
-        return {
-            "origins": {number: (summary or {}).get("bytes") for number, summary in summaries.items()},
-            "summaries": summaries,
-        }
+        statuses = self._statuses().items()
+        return {"summaries": {number: rank.get("summary") for number, status in statuses for rank in status["ranks"]}}
 
     def _statuses(self) -> dict[str, dict[str, Any]]:
         """What each replica says of itself, by host number; a host that was made to fail is not asked."""
