@@ -1,4 +1,4 @@
-# The swarm on shaped links. Needs root (namespaces, htb), iproute2, iperf3, nginx, curl, aria2.
+# The swarm on shaped links. Needs root (namespaces, htb), iproute2, iperf3, nginx, aria2.
 SWARM_FLAGS ?=
 .PHONY: bench-swarm
 bench-swarm: setup ## Real processes in network namespaces: star, whole copies, BitTorrent and shardpool on shaped links (root)
