@@ -55,6 +55,7 @@ def test_an_interrupt_ends_the_plays_of_every_lane() -> None:
 
     def make(lane: int, play: int) -> None:
         if together.wait(SECONDS) == 0:
+            stop.wait(0.2)  # until the main thread, having begun both lanes, waits for them
             signal.pthread_kill(main, signal.SIGINT)
         assert stop.wait(SECONDS)
         ended.append(play)
