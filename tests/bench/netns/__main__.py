@@ -54,6 +54,7 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--count", type=_positive, default=5, help="plays of each; the tables show medians")
     parser.add_argument("--steady-count", type=int, default=2, help="at most so many of star and whole copies")
+    parser.add_argument("--bittorrent-count", type=int, default=5, help="at most so many of BitTorrent")
     parser.add_argument("--staggered-count", type=int, default=5, help="at most so many with a staggered start")
     parser.add_argument(
         "--lanes",
@@ -92,6 +93,7 @@ def main() -> int:
                     faults=options.faults,
                     count=options.count,
                     steady_count=options.steady_count,
+                    bittorrent_count=options.bittorrent_count,
                     staggered_count=options.staggered_count,
                     lanes=options.lanes,
                     rate=options.rate,

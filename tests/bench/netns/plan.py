@@ -62,6 +62,7 @@ class Plan:
     faults: Sequence[str]
     count: int
     steady_count: int
+    bittorrent_count: int
     staggered_count: int
     lanes: int
     rate: float
@@ -95,8 +96,10 @@ class Plan:
     def plays(self, setting: Setting) -> int:
         """How often a setting is played."""
         bounds = [self.count]
-        if setting.contender in STEADY and not setting.fault:
+        if setting.contender in STEADY:
             bounds.append(self.steady_count)
+        if setting.contender == "bittorrent":
+            bounds.append(self.bittorrent_count)
         if setting.start == "staggered":
             bounds.append(self.staggered_count)
         return min(bounds)

@@ -57,6 +57,7 @@ def page(results: Results, drawn: list[str]) -> Iterator[str]:
             )
     yield (
         f"- {data['count']} plays of each setting ({min(data['count'], data['steady_count'])} of star and whole copies, whose times hardly differ; "
+        f"at most {data['bittorrent_count']} of BitTorrent; "
         f"at most {data['staggered_count']} with a staggered start), in shuffled rounds; medians, with least and most in brackets."
     )
     yield f"- The model has {results.pieces} pieces of {results.piece_bytes // 1024} KiB, for shardpool and for BitTorrent."

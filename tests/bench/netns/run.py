@@ -81,6 +81,7 @@ def _write(
         "piece_bytes": payload.piece_bytes,
         "count": plan.count,
         "steady_count": plan.steady_count,
+        "bittorrent_count": plan.bittorrent_count,
         "staggered_count": plan.staggered_count,
         "lanes": plan.lanes,
         "control": {

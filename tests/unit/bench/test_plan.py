@@ -17,6 +17,7 @@ PLAN = Plan(
     faults=tuple(FAULTS),
     count=5,
     steady_count=2,
+    bittorrent_count=5,
     staggered_count=3,
     lanes=4,
     rate=32.0,
@@ -38,7 +39,8 @@ def test_what_hardly_varies_is_played_less_often() -> None:
     assert PLAN.plays(Setting("warm", "simultaneous", 16)) == 5
     assert PLAN.plays(Setting("warm", "staggered", 16)) == 3
     assert [PLAN.plays(Setting(name, "simultaneous", 16)) for name in STEADY] == [2, 2]
-    assert PLAN.plays(Setting("star", "simultaneous", 1, 2, "killed")) == 5
+    assert PLAN.plays(Setting("star", "simultaneous", 1, 2, "killed")) == 2
+    assert PLAN.plays(Setting("warm", "simultaneous", 1, 2, "killed")) == 5
 
 
 def test_a_round_is_shuffled_and_the_same_in_every_run() -> None:

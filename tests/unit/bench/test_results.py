@@ -42,7 +42,7 @@ def results(folder: Path, outcomes: Sequence[dict[str, Any]], **other: Any) -> R
     network = {"rate_mbps": 32.0, "mtu": 9000, "queue_bytes": 262144, "congestion_control": "cubic"}
     control = {"before_mbps": [31.5], "after_mbps": [31.6], "valid": True}
     data = {"machine": machine, "network": network, "control": control, "outcomes": outcomes, "size": SIZE, "piece_bytes": 4096,
-            "count": 5, "steady_count": 2, "staggered_count": 5, "lanes": 4} | other  # fmt: skip
+            "count": 5, "steady_count": 2, "bittorrent_count": 5, "staggered_count": 5, "lanes": 4} | other  # fmt: skip
     (folder / RESULTS).write_text(json.dumps(data))
     return Results(folder)
 
