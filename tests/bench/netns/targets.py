@@ -49,4 +49,4 @@ def _taxes(results: Results) -> Iterator[Row]:
 
 
 def _row(what: str, reach: float, measured: float, unit: str) -> Row:
-    return what, f"<= {reach:.3g} {unit}", f"{measured:.3g} {unit}", "met" if measured <= reach else "**missed**"
+    return what, f"<= {reach:.3g} {unit}", f"{measured:.4g} {unit}", "met" if measured <= reach else "**missed**"
