@@ -2,5 +2,4 @@
 SWARM_FLAGS ?=
 .PHONY: bench-swarm
 bench-swarm: setup ## Real processes in network namespaces: star, whole copies, BitTorrent and shardpool on shaped links (root)
-	$(BIN)/pip install --quiet matplotlib
 	PYTHONPATH=tests/bench $(BIN)/python -m netns $(SWARM_FLAGS)

@@ -5,5 +5,4 @@ sim: setup ## Simulate pools in virtual time: time, storage, uploads, control tr
 sim-large: setup ## The same for 1,000 replicas (minutes)
 	$(BIN)/python tests/sim/simulate.py --large
 sim-page: setup ## Simulate what docs/benchmarks/simulation.md shows and lacks, and write it (half an hour; SIM="--only growth", --fresh, --report-only)
-	$(BIN)/pip install --quiet matplotlib
 	$(BIN)/python tests/sim/simulate.py --page $(SIM_PAGE) $(SIM)

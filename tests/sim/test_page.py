@@ -89,7 +89,6 @@ def test_control_traffic_may_grow_as_the_logarithm(tmp_path: Path, most: float, 
 
 
 def test_what_is_there_is_drawn(tmp_path: Path, ran: list[Case]) -> None:
-    pytest.importorskip("matplotlib")
     outcomes = Results(tmp_path / "page.json")
     fill(outcomes, TINY, names=["growth", "warm"], count=1)
     plots.draw(outcomes, tmp_path / "page.svg")

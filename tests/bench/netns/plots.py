@@ -20,7 +20,7 @@ def draw(results: Results, folder: Path) -> list[str]:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise BenchError("matplotlib is not installed: `make bench-swarm` does it, or pip install matplotlib") from None
+        raise BenchError("matplotlib is not installed: `make setup` does it, or pip install matplotlib") from None
     mpl.use("svg")
     mpl.rcParams.update(
         {"svg.hashsalt": "swarm", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}

@@ -24,7 +24,7 @@ def draw(results: Results, path: Path) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise PlotError("matplotlib is not installed: `make sim-page` does it, or pip install matplotlib") from None
+        raise PlotError("matplotlib is not installed: `make setup` does it, or pip install matplotlib") from None
     mpl.use("svg")
     mpl.rcParams.update(
         {"svg.hashsalt": "simulation", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
