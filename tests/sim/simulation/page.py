@@ -161,8 +161,8 @@ def _many(results: Results) -> Iterator[str]:
             "What storage reads above one copy comes from the lists, not from the killed replicas: replicas that start at the same instant and "
             "do not see one another yet read as if they were few, and the more of them there are, the more read the same pieces. Of 125 replicas, "
             '10 % killed read 1.02 copies, and lists that lag 5 s read 5.4 (`make sim SIM="-n 125 --pieces 100 --churn 0.1"`, `--dns-lag 5`); '
-            "of 16, 1.03 of a model of 1,000 pieces. From one complete replica 1,000 others get scarce pieces from it about twice each, since a replica "
-            "hears the claims of its neighbours only."
+            "of 16, 1.03 of a model of 1,000 pieces. One complete replica sends 1,000 others each piece more than twice; a replica hears the claims "
+            "of its neighbours only, which is the likely reason."
         )
         yield ""
         yield from _failures(results, "churn")
