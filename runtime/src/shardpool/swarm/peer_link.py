@@ -83,6 +83,10 @@ class PeerLink:
         has_place = self.outstanding or (self.landed and now <= self.last_landed + _PLACE_KEPT_SECONDS)
         return not has_place
 
+    def askable(self, now: float) -> bool:
+        """One more piece may be asked of the peer."""
+        return not (self.closing or self.phase is Phase.DRAINING or self.busy_until > now or self.full(now))
+
     def expected(self, now: float) -> bool:
         """What the peer holds is about to be announced."""
         return bool(

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from shardpool.swarm.bits import pick
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_link import DEPTH, PeerLink
-from shardpool.swarm.state import Phase
 from shardpool.swarm.view import View
 
 _LOOKS = 4
@@ -113,7 +112,7 @@ class Picker:
         self._order = [entry[3] for entry in keyed]
 
     def _open(self, link: PeerLink) -> bool:
-        if link.closing or link.phase is Phase.DRAINING or link.busy_until > self._now or link.full(self._now):
+        if not link.askable(self._now):
             return False
         limit = self._depths.get(link.number)
         if limit is None:

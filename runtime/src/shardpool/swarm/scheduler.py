@@ -833,13 +833,7 @@ class Scheduler:
         others = [
             link
             for link in self._links.values()
-            if link.usable >> piece & 1
-            and link.number not in asked
-            and not link.closing
-            and link.busy_until <= now
-            and not link.full(now)
-            and link.phase is not Phase.DRAINING
-            and len(link.outstanding) < 2
+            if link.usable >> piece & 1 and link.number not in asked and link.askable(now) and len(link.outstanding) < 2
         ]
         return min(others, key=lambda link: (len(link.outstanding), -link.rate, link.number), default=None)
 
@@ -850,10 +844,11 @@ class Scheduler:
         if version == self._members_of:
             return
         self._members_of = version
-        unseen = [name for name in self._table.live() if name != self._me]
+        unseen = {name for name in self._table.live() if name != self._me}
         fillers = {link.member for link in view.fillers() if link.reads_seed or not self._reads_seed}
-        share.set_members(fillers | set(unseen), fillers | set(unseen))
-        self._sharers = len(fillers | set(unseen))
+        others = fillers | unseen
+        share.set_members(others, others)
+        self._sharers = len(others)
 
     def _settled(self, now: float) -> bool:
         """The first look at the pool is over: it was listed, and the first peers answered or failed to."""
