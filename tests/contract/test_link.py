@@ -5,13 +5,21 @@ from __future__ import annotations
 import dataclasses
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 from pool_peers import PATIENCE, Conversation, Shard, Source, make_party, make_shard
 
 from shardpool.discovery.base import Endpoint
-from shardpool.errors import AbandonedError, MismatchError, PeerBusyError, PeerUnreachableError, TransportError
+from shardpool.errors import (
+    AbandonedError,
+    MismatchError,
+    PeerBusyError,
+    PeerUnreachableError,
+    PieceLentError,
+    TransportError,
+)
 from shardpool.model.catalog import Catalog
 from shardpool.swarm.state import Phase
 
@@ -315,3 +323,55 @@ def test_a_draining_source_lets_leased_reads_finish_and_takes_no_new_ones(
     thread.join(30)
     assert drained == [True]
     assert [event[0] for event in leased.told.seen if event[0] in ("landed", "failed")] == ["landed"] * 3
+
+
+def test_a_complete_source_gives_each_first_copy_to_one_receiver(
+    shard: Shard, start_source: Start, connect: Connect
+) -> None:
+    source = start_source(shard)
+    one, other = (connect(source.endpoint, make_party()) for _ in range(2))
+    for talk in (one, other):
+        talk.told.next("updated")
+    for piece in (0, 1):
+        one.link.request(piece, shard.destination(piece)[1], first=True)
+    _settle(one, {0, 1})
+    for piece in (0, 2):
+        other.link.request(piece, shard.destination(piece)[1], first=True)
+    outcomes = _settle(other, {0, 2})
+    assert outcomes[2] == ("landed", 2, shard.digest(2))
+    error = outcomes[0][2]
+    assert isinstance(error, PieceLentError)
+    assert error.lent == 0b11
+    sent = source.server.meter.total
+    assert sent == sum(shard.catalog.piece_length(piece) for piece in (0, 1, 2))
+    other.link.request(0, shard.destination(0)[1])
+    assert _settle(other, {0})[0] == ("landed", 0, shard.digest(0)), "without conditions it sends what it holds"
+
+
+def test_a_source_lends_again_what_a_receiver_that_left_was_sent(
+    shard: Shard, start_source: Start, connect: Connect
+) -> None:
+    source = start_source(shard)
+    one, other = (connect(source.endpoint, make_party()) for _ in range(2))
+    for talk in (one, other):
+        talk.told.next("updated")
+    one.link.request(0, shard.destination(0)[1], first=True)
+    _settle(one, {0})
+    one.link.close()
+    one.told.next("closed")
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        other.link.request(0, shard.destination(0)[1], first=True)
+        outcome = _settle(other, {0})[0]
+        if outcome[0] == "landed":
+            break
+        assert isinstance(outcome[2], PieceLentError)
+    assert outcome == ("landed", 0, shard.digest(0))
+
+
+def test_a_source_that_is_still_filling_sends_to_everybody(shard: Shard, start_source: Start, connect: Connect) -> None:
+    source = start_source(shard, held=[0])
+    for talk in (connect(source.endpoint, make_party()) for _ in range(2)):
+        talk.told.next("updated")
+        talk.link.request(0, shard.destination(0)[1], first=True)
+        assert _settle(talk, {0})[0] == ("landed", 0, shard.digest(0))

@@ -26,7 +26,7 @@ PIECE = 1 << 20
         pytest.param(replace(SMALL, slow_disks=0.3), 1.3, 1.05, id="some read storage slowly"),
         pytest.param(replace(SMALL, dns_lag=2.0, stagger=2.0), 1.3, 1.1, id="starts and DNS differ by seconds"),
         # Links of 1, 0.63, 0.4 and 0.25 send 0.57 of what the fastest can take: 1.75 copies for it is the limit.
-        pytest.param(replace(SMALL, speeds=4.0), 1.75, 1.05, id="links differ by four"),
+        pytest.param(replace(SMALL, replicas=16, speeds=4.0), 1.75, 1.05, id="links differ by four"),
     ],
 )
 def test_a_cold_pool_reads_storage_about_once_and_takes_about_one_copy(case: Case, time: float, storage: float) -> None:
@@ -68,6 +68,38 @@ def test_a_large_pool_is_not_linked_in_full_and_still_reads_storage_about_once()
     assert not outcome.failed
     # Handshakes, announcements and leases of 16 links each way, whatever the number of replicas.
     assert outcome.control <= 48 * 2 * 16 * 4
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    ("change", "storage"),
+    [
+        pytest.param({}, 1.05, id="all start at once"),
+        pytest.param({"stagger": 3.0}, 1.15, id="within three seconds"),
+        # Ten of forty-eight lose what only they had.
+        pytest.param({"churn": 0.2}, 1.2, id="and some are killed"),
+    ],
+)
+def test_lists_that_come_late_do_not_make_a_large_pool_read_storage_again(
+    number: int, change: dict[str, float], storage: float
+) -> None:
+    outcome = simulate(Case(replicas=48, pieces=96, dns_lag=5.0, number=number, **change))  # type: ignore[arg-type]
+    assert outcome.storage <= storage
+    assert outcome.time <= 1.4
+    assert not outcome.failed
+
+
+def test_one_complete_replica_of_a_pool_that_is_not_linked_in_full_sends_each_piece_to_few() -> None:
+    outcome = simulate(Case(replicas=48, pieces=96, ready=1, storage=0.001, reader=0.001))
+    assert outcome.first <= 1.5
+    assert outcome.time <= 1.5
+    assert not outcome.failed
+
+
+def test_a_replica_that_is_alone_and_listed_begins_at_once() -> None:
+    outcome = simulate(Case(replicas=1, pieces=50))
+    assert outcome.time <= 1.02
+    assert outcome.storage == 1.0
 
 
 def _receiver(*, faulty: str = "", at: float = COPY / 2) -> tuple[Replica, Pool]:

@@ -38,6 +38,7 @@ class Desk:
 
     def __init__(self, pieces: int = 8, *, reads_seed: bool = False, deadline: float = 1000.0, **options: Any) -> None:
         options.setdefault("settle_seconds", 0.0)
+        options.setdefault("first_look_seconds", options["settle_seconds"])
         self.now = 0.0
         self.pieces = pieces
         self.scheduler = Scheduler(
@@ -71,8 +72,8 @@ class Desk:
         self.now = until
         return found + self.act()
 
-    def list(self, *peers: int, problem: str = "") -> list[Action]:
-        self.scheduler.listed(self.now, [endpoint(peer) for peer in peers], problem)
+    def list(self, *peers: int, problem: str = "", final: bool = False) -> list[Action]:
+        self.scheduler.listed(self.now, [endpoint(peer) for peer in peers], problem, final)
         return self.act()
 
     def link_of(self, peer: int) -> int:

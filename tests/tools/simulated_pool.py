@@ -441,7 +441,7 @@ class Pool:
             mixed = (viewer.index * 7919 + replica.index * 104729 + replica.generation * 31 + self.number) % 1009
             lag = self.dns_lag * mixed / 1009
             born, died = replica.started_at + lag, replica.died_at
-            if (now >= born or replica is viewer) and (died < 0 or now < died + lag):
+            if now >= born and (died < 0 or now < died + lag):
                 found.append(replica.endpoint)
         return Listing(tuple(sorted(found, key=lambda e: (e.host, e.port))))
 

@@ -144,6 +144,14 @@ class PeerBusyError(TransportError):
         self.retry_after = retry_after
 
 
+class PieceLentError(TransportError):
+    """The source has sent the piece to another receiver, who passes it on; `lent` are all such pieces, as bits."""
+
+    def __init__(self, what: str, *, lent: int) -> None:
+        super().__init__(what)
+        self.lent = lent
+
+
 class LeaseError(TransportError):
     """The lease of a read is unknown, expired, or released."""
 

@@ -104,7 +104,7 @@ class Replica:
             seed=self._seed,
             make_store=self._make_store,
             state=self.state,
-            options=SwarmOptions.of(settings, rank),
+            options=SwarmOptions.of(settings, rank, passes_on=staying),
             catalog=self._directory.saved_catalog(rank) if self._directory.is_committed else None,
         )
 

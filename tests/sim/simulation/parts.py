@@ -47,7 +47,7 @@ PARTS = {
     ),
     "growth": Part("Growth", {COLD: Case(pieces=100)}, (16, 32, 64, 125, 250, 500, MANY)),
     "churn": Part("1,000 replicas, 10 % killed", {CHURN: Case(pieces=100, churn=0.1, dns_lag=5.0)}, (MANY,)),
-    "warm": Part("1,000 replicas from one", {WARM: Case(pieces=100, ready=1, storage=0.001, reader=0.001)}, (MANY,)),
+    "warm": Part("1,000 replicas from one", {WARM: Case(pieces=200, ready=1, storage=0.001, reader=0.001)}, (MANY,)),
 }
 
 __all__ = ["CHURN", "COLD", "MANY", "PARTS", "STANDARD", "WARM", "Part"]

@@ -72,7 +72,7 @@ class ThreadedLink:
     def request_outline(self) -> None:
         self.spawn(lambda: self._listener.outline(self, self._peer.outline))
 
-    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
+    def request(self, piece: int, destination: Sequence[memoryview], *, first: bool = False) -> None:
         with self._lock:
             self._open[piece] = None
         if not self._peer.silent:
@@ -144,7 +144,13 @@ class Load:
         self.store: MemoryStore | None = None
         self.store_error: StoreError | None = None
         self.seen: list[tuple[int, str]] = []
-        facts = {"settle_seconds": 0.2, "wait_for_peers_seconds": 1.0, "stall_seconds": 1.0, **options}
+        facts = {
+            "first_look_seconds": 0.2,
+            "settle_seconds": 0.2,
+            "wait_for_peers_seconds": 1.0,
+            "stall_seconds": 1.0,
+            **options,
+        }
         self.driver = Driver(
             transport=ThreadedTransport(known),  # type: ignore[arg-type]
             discovery=Listed(*known),  # type: ignore[arg-type]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from scheduler_desk import Desk, digest_of, of, update
 
-from shardpool.errors import AbandonedError, LeaseError, PeerBusyError, PeerUnreachableError
+from shardpool.errors import AbandonedError, LeaseError, PeerBusyError, PeerUnreachableError, PieceLentError
 from shardpool.swarm.actions import SEED, Abandon, Keep, Withdraw
+from shardpool.swarm.options import SwarmOptions
+from shardpool.swarm.peer_link import DEPTH
 from shardpool.swarm.scheduler import STRIKES
 from shardpool.swarm.state import Load, Phase
 
@@ -288,7 +290,7 @@ def test_a_complete_replica_that_others_read_from_comes_last_while_fillers_can_s
         desk.scheduler.updated(desk.now, desk.links[peer], update(range(40)))
     busy = Load(readers=5, max_readers=8)
     desk.announce(1, *range(40), phase=Phase.READY, load=busy)
-    assert sum(len(desk.asked(peer)) for peer in fillers) == 12
+    assert sum(len(desk.asked(peer)) for peer in fillers) == DEPTH * SwarmOptions().sources
     assert desk.asked(1) == []
 
 
@@ -357,3 +359,75 @@ def test_a_liar_is_dropped_after_two_lies_and_its_other_contradictions_end_with_
         assert reads <= 3, "two lies are enough"
     desk.wait(1)
     assert len(set(desk.asked(2))) >= 10 or len(desk.reads()) < 6, "the honest peer is trusted again"
+
+
+# First copies
+
+
+def only_source(pieces: int = 8, **options: object) -> Desk:
+    """One complete source and one other receiver, which has nothing."""
+    desk = Desk(pieces, stall_seconds=10.0, **options)
+    desk.list(1, 2)
+    desk.open(1, phase=Phase.READY)
+    desk.open(2)
+    desk.announce(2)
+    desk.announce(1, *range(pieces), phase=Phase.READY)
+    desk.wait(1.0)
+    return desk
+
+
+def test_what_a_complete_source_alone_offers_is_asked_for_as_a_first_copy() -> None:
+    desk = only_source()
+    assert desk.requests()
+    assert all(request.first for request in desk.requests())
+
+
+def test_what_others_offer_too_and_what_is_not_passed_on_is_asked_for_without_conditions() -> None:
+    desk = Desk(8)
+    desk.list(1, 2, 3)
+    desk.open(1, phase=Phase.READY)
+    desk.open(2)
+    desk.open(3)
+    desk.announce(2, *range(8))
+    desk.announce(3, *range(8))
+    assert desk.requests()
+    assert not any(request.first for request in desk.requests())
+    assert not any(request.first for request in only_source(passes_on=False).requests())
+
+
+def test_a_piece_that_was_lent_is_left_to_the_pool_and_another_one_asked_for() -> None:
+    desk = only_source()
+    first = desk.asked(1)[0]
+    lent = {first, *[piece for piece in range(8) if piece not in desk.asked(1)][:3]}
+    desk.fail(1, first, PieceLentError("lent", lent=sum(1 << piece for piece in lent)))
+    for _ in range(8):
+        for piece in desk.asked(1):
+            if piece not in desk.kept() and piece not in lent:
+                desk.land(1, piece)
+    assert not set(desk.asked(1)[1:]) & lent, "none of them is asked for, refused or not"
+    assert sorted(desk.kept()) == sorted(set(range(8)) - lent)
+    assert desk.scheduler.tally.refetched == 0
+    assert not desk.closed(1)
+    since = len(desk.log)
+    desk.announce(2, *lent)
+    offered = desk.requests(desk.log[since:])
+    assert {request.piece for request in offered} == lent, "two offer them now, and either may be asked"
+    assert not any(request.first for request in offered)
+
+
+def test_a_lent_piece_that_nobody_passes_on_is_asked_for_again_after_a_while() -> None:
+    desk = only_source(2)
+    for piece in desk.asked(1):
+        desk.fail(1, piece, PieceLentError("lent", lent=0b11))
+    assert not desk.requests(desk.wait(9.5))
+    again = desk.requests(desk.wait(1.0), peer=1)
+    assert sorted(request.piece for request in again) == [0, 1]
+    assert not any(request.first for request in again)
+
+
+def test_a_lent_piece_is_asked_for_again_at_once_when_a_member_is_lost() -> None:
+    desk = only_source(2)
+    for piece in desk.asked(1):
+        desk.fail(1, piece, PieceLentError("lent", lent=0b11))
+    desk.close(2, PeerUnreachableError("reset"))
+    assert sorted(request.piece for request in desk.requests(desk.act() or desk.log, peer=1)[-2:]) == [0, 1]

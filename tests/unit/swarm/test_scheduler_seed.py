@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from scheduler_desk import ME, Desk, endpoint, of
 
 from shardpool.errors import NoSourceError, PeerBusyError, PeerUnreachableError, SeedError
-from shardpool.swarm.actions import Claim, Connect
+from shardpool.swarm.actions import Claim, Connect, Resolve
 from shardpool.swarm.rendezvous import LARGEST_GROUPS, Shares, affinity
 
 MANY = 64
@@ -124,13 +125,69 @@ def test_alone_a_replica_reads_everything() -> None:
     assert desk.end is not None
 
 
-def test_the_first_read_waits_for_a_first_look_at_the_pool() -> None:
+def test_the_first_read_waits_until_the_first_peers_answered() -> None:
     desk = Desk(8, reads_seed=True, settle_seconds=2.0)
-    desk.list(0, 1)
+    desk.list(0, 1, final=True)
     assert desk.reads() == []
     desk.close(0, PeerUnreachableError("itself"))
     assert desk.reads() == []
     desk.open(1, reads_seed=True)
+    assert desk.reads()
+
+
+def test_the_first_read_waits_for_a_list_that_has_the_replica_itself() -> None:
+    desk = Desk(8, reads_seed=True, first_look_seconds=8.0)
+    desk.list(1)
+    desk.close(1, PeerUnreachableError("reset"))
+    looks = of(Resolve, desk.wait(3.0))
+    assert len(looks) >= 5, "it looks again while it waits"
+    assert desk.reads() == []
+    desk.list(0)
+    assert desk.reads(), "it is alone, and knows it"
+
+
+def test_the_first_read_waits_for_a_list_that_has_stopped_growing() -> None:
+    desk = Desk(8, reads_seed=True, first_look_seconds=8.0)
+    for peers in ((0, 1), (0, 1, 2), (0, 1, 2, 3)):
+        desk.list(*peers)
+        desk.wait(0.4)
+        assert desk.reads() == []
+    desk.scheduler.met(desk.now, endpoint(4))
+    desk.wait(0.4)
+    desk.list(0, 1, 2, 3)
+    assert desk.reads() == [], "a peer called that the list did not have"
+    desk.wait(0.2)
+    desk.list(0, 1, 2, 3, 4)
+    for peer in (1, 2, 3, 4):
+        desk.open(peer, reads_seed=True)
+    assert desk.reads()
+
+
+def test_a_replica_that_no_list_has_waits_a_bounded_time() -> None:
+    desk = Desk(8, reads_seed=True, first_look_seconds=8.0)
+    desk.list()
+    assert desk.reads(desk.wait(7.9)) == []
+    assert desk.reads(desk.wait(0.2))
+
+
+def test_a_list_that_cannot_change_and_addresses_of_services_are_not_waited_for() -> None:
+    fixed = Desk(8, reads_seed=True, first_look_seconds=8.0)
+    fixed.list(final=True)
+    assert fixed.reads()
+    service = Desk(8, reads_seed=True, first_look_seconds=8.0)
+    service.scheduler.listed(0.0, [replace(endpoint(1), shared=True)])
+    service.wait(1.0)
+    service.scheduler.listed(service.now, [replace(endpoint(1), shared=True)])
+    service.act()
+    assert service.reads()
+
+
+def test_a_replica_that_only_receives_expects_itself_in_no_list() -> None:
+    desk = Desk(8, reads_seed=True, first_look_seconds=8.0, passes_on=False)
+    desk.list(1)
+    desk.close(1, PeerUnreachableError("reset"))
+    desk.wait(0.6)
+    desk.list(1)
     assert desk.reads()
 
 
@@ -239,7 +296,7 @@ def test_only_so_many_members_read_the_seed() -> None:
         assert desk.scheduler._view is not None
         desk.scheduler._view.rename(endpoint(number).target)
         others = [peer for peer in range(6) if peer != number]
-        desk.list(*others)
+        desk.list(*others, final=True)
         for peer in others:
             desk.open(peer, reads_seed=True)
         desk.wait(0.5)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpool.wire import pool
-from shardpool.wire.chunk import ChunkError, decode_chunk, encode_chunk, encode_refusal
+from shardpool.wire.chunk import ChunkError, decode_chunk, encode_chunk, encode_refusal, lent_pieces
 
 PIECES = st.integers(0, 2**32 - 1)
 OFFSETS = st.integers(0, 2**64 - 1)
@@ -35,6 +35,14 @@ def test_the_data_is_not_copied() -> None:
 def test_a_refusal_has_no_data() -> None:
     chunk = decode_chunk(encode_refusal(7, pool.REFUSAL_NOT_HELD))
     assert (chunk.piece, chunk.refusal, chunk.data.nbytes) == (7, pool.REFUSAL_NOT_HELD, 0)
+
+
+@given(piece=PIECES, lent=st.integers(0, 2**400))
+def test_a_refusal_says_which_pieces_were_lent(piece: int, lent: int) -> None:
+    message = encode_refusal(piece, pool.REFUSAL_LENT, lent)
+    chunk = decode_chunk(message)
+    assert (chunk.piece, chunk.refusal, lent_pieces(chunk)) == (piece, pool.REFUSAL_LENT, lent)
+    assert pool.ReadChunk.FromString(message).data == bytes(chunk.data)
 
 
 def test_unknown_fields_are_passed_over() -> None:

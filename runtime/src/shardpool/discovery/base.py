@@ -32,10 +32,15 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The endpoints known now, sorted. `problem` says why the list may be incomplete (a DNS failure), empty if it is not."""
+    """The endpoints known now, sorted.
+
+    `problem` says why the list may be incomplete (a DNS failure), empty if it is not; `final` that it is made of addresses and will
+    not change.
+    """
 
     endpoints: tuple[Endpoint, ...]
     problem: str = ""
+    final: bool = False
 
 
 class Discovery(Protocol):

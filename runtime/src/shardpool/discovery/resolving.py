@@ -151,7 +151,7 @@ class ResolvingDiscovery:
             endpoints.update(_endpoints(target, addresses))
             if answer.problem:
                 problems.append(answer.problem)
-        listing = Listing(tuple(sorted(endpoints)), "; ".join(dict.fromkeys(problems)))
+        listing = Listing(tuple(sorted(endpoints)), "; ".join(dict.fromkeys(problems)), final=self._fixed)
         self._publish(listing)
         return listing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from shardpool.source.egress import EgressMeter, TokenBucket
 from shardpool.source.leases import DrainingError, Lease, Leases
 from shardpool.source.reads import Reads, Wanted
 from shardpool.source.slots import Slots
+from shardpool.swarm.first_copies import FirstCopies
 from shardpool.swarm.replica_state import ReplicaState
 from shardpool.swarm.state import Load, Phase
 from shardpool.transport.mover import NixlOffer
@@ -80,6 +81,7 @@ class PoolService:
         self._watchers = watchers
         self._stopping = stopping
         self._announcer = Announcer(state, stopping)
+        self._first_copies = FirstCopies()
         # A read under an ended lease may hang on for a while in a dead connection; it must not keep new ones out.
         self._reads = Slots(4 * leases.capacity, "reads")
         self._readers = ThreadPoolExecutor(4 * leases.capacity, thread_name_prefix="read-requests")
@@ -103,11 +105,11 @@ class PoolService:
 
     def watch_state(self, request: pool.WatchRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Announcements until either side ends. The first one has the whole set of claims; then silence while nothing changes."""
-        self._agree(request.caller, request.instance)
+        watcher = self._agree(request.caller, request.instance)
         caller = caller_endpoint(request.caller.endpoint, context.peer())
         if caller is not None:
             self._state.meet(caller)
-        with self._watchers.take(), self._announcer.watch() as bell:
+        with self._watchers.take(), self._announcer.watch() as bell, self._first_copies.while_there(watcher):
             ended = threading.Event()
 
             def end() -> None:
@@ -211,12 +213,29 @@ class PoolService:
         self._readers.shutdown(wait=True)
 
     def _send(self, wanted: Wanted, reads: Reads, lease: Lease, generation: int) -> Iterator[bytes]:
-        piece, offset = wanted.piece, wanted.offset
+        """A piece, or why it does not come."""
+        piece, reader = wanted.piece, lease.holder
         holdings, contents = self._state.holdings, self._contents()
         if holdings is None or contents is None or piece not in holdings:
             yield encode_refusal(piece, pool.REFUSAL_NOT_HELD)
             return
-        runs = contents.contents(piece)
+        lends = wanted.first and self._state.phase is Phase.READY
+        if lends and not self._first_copies.lend(piece, reader):
+            yield encode_refusal(piece, pool.REFUSAL_LENT, self._first_copies.lent)
+            return
+        left = True
+        try:
+            left = yield from self._send_bytes(wanted, contents.contents(piece), reads, lease, generation)
+        finally:
+            if lends and left:
+                self._first_copies.broke_off(piece, reader)
+
+    def _send_bytes(
+        self, wanted: Wanted, runs: Sequence[memoryview], reads: Reads, lease: Lease, generation: int
+    ) -> Generator[bytes, None, bool]:
+        """The bytes of a piece; whether some were left unsent."""
+        piece, offset = wanted.piece, wanted.offset
+        holdings = self._state.holdings
         size = sum(run.nbytes for run in runs)
         if offset >= size:
             raise CallError(_Code.INVALID_ARGUMENT, f"offset {offset} in piece {piece} of {size} bytes")
@@ -225,19 +244,20 @@ class PoolService:
             # The wait ends with the call or the lease, whichever is first.
             granted = self._egress.take(step, self._leases.seconds, lambda: reads.ended or self._stopping.is_set())
             if reads.ended or self._stopping.is_set():
-                return
+                return True
             if not granted or not self._leases.covers(lease, generation):
                 raise LeaseError("the lease of this read ended", hint="acquire another one")
             if wanted.cancelled:
                 yield encode_refusal(piece, pool.REFUSAL_CANCELLED)
-                return
-            if piece not in holdings:
+                return True
+            if holdings is None or piece not in holdings:
                 yield encode_refusal(piece, pool.REFUSAL_NOT_HELD)
-                return
+                return True
             message = encode_chunk(piece, offset, _slice(runs, offset, step))
             self._meter.add(step)
             offset += step
             yield message
+        return False
 
     def _agree(self, caller: pool.Party, instance: str) -> str:
         """Check that the caller is of this pool and means this process; its instance."""

@@ -16,12 +16,16 @@ MOST_AHEAD = 1024
 
 @dataclass(slots=True)
 class Wanted:
-    """A piece to send, from `offset`. `cancelled` turns true when it is not wanted any more; it is answered in its turn all the same."""
+    """A piece to send, from `offset`; `first`: if no other reader was sent it.
+
+    `cancelled` turns true when it is not wanted any more; it is answered in its turn all the same.
+    """
 
     piece: int
     offset: int
     lease_id: str
     instance: str
+    first: bool = False
     cancelled: bool = False
 
 
@@ -61,9 +65,9 @@ class Reads:
                         self.overrun = True
                         break
                     else:
-                        lease_id, instance = request.lease_id, request.instance
-                        self._waiting.append(Wanted(request.piece, request.offset, lease_id, instance))
-                        self._waiting.extend(Wanted(piece, 0, lease_id, instance) for piece in request.following)
+                        call = (request.lease_id, request.instance, request.first)
+                        self._waiting.append(Wanted(request.piece, request.offset, *call))
+                        self._waiting.extend(Wanted(piece, 0, *call) for piece in request.following)
                     self._changed.notify_all()
         except (
             Exception

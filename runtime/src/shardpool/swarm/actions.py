@@ -36,11 +36,15 @@ class RequestOutline(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Ask a link for a piece, into its place in the store or, where another transfer owns that place, into scratch memory."""
+    """Ask a link for a piece, into its place in the store or, where another transfer owns that place, into scratch memory.
+
+    `first`: it seems to be on offer there only, and is wanted only if nobody else was sent it.
+    """
 
     link: int
     piece: int
     scratch: bool
+    first: bool
 
 
 class Abandon(NamedTuple):

@@ -128,6 +128,7 @@ class Loader:
         self._links: dict[int, Link] = {}
         self._scratch: dict[tuple[int, int], memoryview] = {}  # (source, piece)
         self._reads: dict[int, tuple[object, Callable[[], None]]] = {}  # by piece: the read, and how to give it up
+        self._told_unlisted = False
         self._progress: dict[tuple[int, int], int] = {}
         self._do: dict[type, Callable[[float, Action], None]] = {
             act.Resolve: lambda now, action: self._background.resolve(),
@@ -151,7 +152,7 @@ class Loader:
 
     def listed(self, listing: Listing) -> Event:
         """The event that the pool was listed."""
-        return lambda now: self.scheduler.listed(now, listing.endpoints, listing.problem)
+        return lambda now: self.scheduler.listed(now, listing.endpoints, listing.problem, listing.final)
 
     def met(self, endpoint: Endpoint) -> Event:
         """The event that a peer called which can be dialled here."""
@@ -177,6 +178,13 @@ class Loader:
                 continue
             if not scheduler.finished or self.finished:
                 break
+        if scheduler.unlisted and not self._told_unlisted:
+            self._told_unlisted = True
+            LOG.warning(
+                "no list of the pool has this replica (%s) yet; it goes on with the peers that it knows, and may read from the seed what "
+                "others read too: check that the Service is headless, publishes addresses that are not ready, and selects this pod",
+                self._state.party().endpoint or "whose address is not set",
+            )
         return scheduler.wake_at
 
     def stop(self, error: ShardpoolError) -> None:
@@ -297,7 +305,7 @@ class Loader:
         if link is None:
             # It closed before the scheduler heard of it: `closed` is on its way and settles this.
             return
-        link.request(action.piece, self._claim_memory(action.link, action.piece, action.scratch))
+        link.request(action.piece, self._claim_memory(action.link, action.piece, action.scratch), first=action.first)
 
     def _abandon(self, now: float, action: Action) -> None:
         assert isinstance(action, act.Abandon)

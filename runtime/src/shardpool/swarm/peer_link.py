@@ -22,7 +22,8 @@ class PeerLink:
     """A link, from the request to connect until it is closed.
 
     Pieces are sets of bits. `mask`: announced with the agreed digest; `usable`: those of them that may be asked for;
-    `odd`: announced with another digest; `fresh`: on offer for so short a time that scarce ones are left to their owner.
+    `odd`: announced with another digest; `fresh`: on offer for so short a time that scarce ones are left to their owner;
+    `lent`: refused as first copies, since other receivers were sent them; `lapsed`: those of them that may be asked for all the same.
     """
 
     number: int
@@ -41,6 +42,9 @@ class PeerLink:
     claimed_at: dict[int, float] = field(default_factory=dict)  # since when each of `claims` is claimed
     fresh: int = 0
     fresh_since: deque[tuple[float, int]] = field(default_factory=deque)
+    lent: int = 0
+    lent_since: deque[tuple[float, int]] = field(default_factory=deque)
+    lapsed: int = 0
     outstanding: dict[int, Transfer] = field(default_factory=dict)  # by piece, in the order they were asked for
     busy_until: float = 0.0
     last_progress: float = 0.0
@@ -102,6 +106,18 @@ class PeerLink:
         """Let what was offered `patience` seconds ago be fresh no longer."""
         while self.fresh_since and self.fresh_since[0][0] + patience <= now:
             self.fresh &= ~self.fresh_since.popleft()[1]
+
+    def lends(self, now: float, pieces: int) -> None:
+        """The peer has sent a set of pieces to others."""
+        new = pieces & ~self.lent
+        if new:
+            self.lent |= new
+            self.lent_since.append((now, new))
+
+    def lapse(self, until: float) -> None:
+        """What was lent at a time need not be left to those who were sent it any more."""
+        while self.lent_since and self.lent_since[0][0] <= until:
+            self.lapsed |= self.lent_since.popleft()[1]
 
     def measured(self, now: float, asked: float, length: int) -> None:
         """A piece of `length` bytes landed that was asked for at `asked`."""

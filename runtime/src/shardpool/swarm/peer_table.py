@@ -18,14 +18,14 @@ from shardpool.retry import Backoff
 from shardpool.swarm.rendezvous import affinity
 
 EVERY_PEER = 32  # a pool of up to so many other members is linked in full
-_FEWEST = 16  # links in a larger one, at least
+FEWEST = 16  # links in a larger one, at least
 _MOST_UNLISTED = 32  # endpoints that are known only because a peer called from there
 _DIALS = 32  # connections being opened at once
 
 
 def degree(peers: int) -> int:
     """How many peers a replica wants to be linked to in a pool of `peers` others: all of a small one, 2 log2 of a large one."""
-    return peers if peers <= EVERY_PEER else max(_FEWEST, 2 * math.ceil(math.log2(peers)))
+    return peers if peers <= EVERY_PEER else max(FEWEST, 2 * math.ceil(math.log2(peers)))
 
 
 class Standing(enum.Enum):
@@ -261,4 +261,4 @@ class PeerTable:
         self._untried.sort(key=lambda c: c.turn)
 
 
-__all__ = ["EVERY_PEER", "Candidate", "PeerTable", "Standing", "degree"]
+__all__ = ["EVERY_PEER", "FEWEST", "Candidate", "PeerTable", "Standing", "degree"]

@@ -4,7 +4,7 @@ Rarest first, with three amendments. A *scarce* piece (on offer at one place onl
 by one receiver: at once by the member that owns it by rendezvous, by another one when nobody has claimed it a moment later. The single
 source then sends each piece about once, and the first receivers pass it on. Complete replicas that others read from come last while
 fillers can serve. Few sources are read from at once, the ones that are expected to deliver first, so that a piece arrives soon and can
-be passed on.
+be passed on. What a source refused as lent to another receiver is left to the pool for a while.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from shardpool.swarm.view import View
 _LOOKS = 4
 _MUCH_BETTER = 0.6  # times the expected delay of the slowest source in use
 _LAGGING = 4.0  # times the typical wait: such a transfer occupies no place in the window
+_PASSED_ON = 4  # times the typical wait
 _SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.01, 0.1
 
 
@@ -30,11 +31,18 @@ def patience(view: View, link: PeerLink) -> float:
     )
 
 
+def lent_patience(view: View, options: SwarmOptions) -> float:
+    """Seconds for which what a source lent to others is left to them: what it takes them to get it and to pass it on."""
+    usual = _PASSED_ON * view.typical_wait if view.typical_wait else options.stall_seconds
+    return min(options.stall_seconds, max(_LONGEST_PATIENCE, usual))
+
+
 class Picker:
     """Chooses requests for one dispatch; made anew each time, for `now`. `claimed` are pieces that others bring into the pool."""
 
     def __init__(self, view: View, options: SwarmOptions, rng: random.Random, now: float, claimed: int) -> None:
         self._view = view
+        self._patience = lent_patience(view, options)
         self._rng = rng
         self._now = now
         self._claimed = claimed
@@ -149,6 +157,12 @@ class Picker:
             found = self._at(levels[level] & (free if rare else want), scarce=rare, ripe=rare)
             if found:
                 return found
+        # Then what was lent to others a while ago, and still is not on offer elsewhere.
+        for link in self._order:
+            link.lapse(self._now - self._patience)
+            offered = link.usable & link.lapsed & want
+            if offered:
+                return link, pick(offered, self._rng.randrange(view.plan.pieces)), False
         return None
 
     def _at(
@@ -160,6 +174,8 @@ class Picker:
             if link.crowded and not crowded:
                 continue
             offered = link.usable & pieces
+            if scarce:
+                offered &= ~link.lent
             if offered and ripe:
                 link.ripen(self._now, patience(self._view, link))
                 offered &= ~link.fresh
@@ -181,4 +197,4 @@ class Picker:
             order.append(link)
 
 
-__all__ = ["Picker", "patience"]
+__all__ = ["Picker", "lent_patience", "patience"]

@@ -31,6 +31,7 @@ from shardpool.errors import (
     MismatchError,
     NoSourceError,
     PeerBusyError,
+    PieceLentError,
     ShardpoolError,
 )
 from shardpool.retry import Backoff
@@ -53,10 +54,11 @@ from shardpool.swarm.actions import (
 )
 from shardpool.swarm.bits import bit_set, members, pick, size
 from shardpool.swarm.digests import content_digest
+from shardpool.swarm.first_look import FirstLook
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_link import PeerLink
-from shardpool.swarm.peer_table import EVERY_PEER, Candidate, PeerTable
-from shardpool.swarm.picker import Picker, patience
+from shardpool.swarm.peer_table import EVERY_PEER, FEWEST, Candidate, PeerTable
+from shardpool.swarm.picker import Picker, lent_patience, patience
 from shardpool.swarm.read_pace import ReadPace
 from shardpool.swarm.seed_share import SeedShare
 from shardpool.swarm.state import Party, PeerInfo, PeerUpdate, Phase
@@ -129,7 +131,8 @@ class Scheduler:
         self._outline_asked = 0.0
         self._scanned = False
         self._backlog: dict[int, deque[PeerUpdate]] = {}
-        self._heard = False  # a listing came
+        self._first_look = FirstLook(party.endpoint if options.passes_on else "", now, options.first_look_seconds, rng)
+        self._looked_at: float | None = None  # when it was over
         self._members_of = (-1, -1)
         self._members_version = 0
         self._claims = 0
@@ -151,16 +154,18 @@ class Scheduler:
 
     # Events: the pool
 
-    def listed(self, now: float, endpoints: Iterable[Endpoint], problem: str = "") -> None:
-        """The pool was listed; `problem` says why the list may be incomplete."""
+    def listed(self, now: float, endpoints: Iterable[Endpoint], problem: str = "", final: bool = False) -> None:
+        """The pool was listed; `problem` says why the list may be incomplete, `final` that it cannot change."""
         self._dirty = True
-        self._heard = self._heard or not problem
+        endpoints = tuple(endpoints)
+        self._first_look.listed(now, endpoints, problem=problem, final=final)
         self._table.listed(endpoints, problem)
 
     def met(self, now: float, endpoint: Endpoint) -> None:
         """A peer of this pool called; it can be dialled here."""
         if endpoint.target != self._me and self._options.meets_callers:
             self._dirty = True
+            self._first_look.met(now, endpoint)
             self._table.met(endpoint)
 
     def opened(self, now: float, number: int, info: PeerInfo) -> None:
@@ -255,6 +260,8 @@ class Scheduler:
             if link.instance in self._banned:
                 view.dissolve()
             self._count_ready()
+            for other in self._links.values():
+                other.lapse(now)  # what others were sent may have gone with it
         if self._share and opened:
             self._share.calm_since = now
         self._members_version += 1
@@ -375,6 +382,9 @@ class Scheduler:
         self._drop(view, transfer)
         if link is None or link.closing or transfer.given_up or isinstance(error, AbandonedError):
             return
+        if isinstance(error, PieceLentError):
+            link.lends(now, error.lent & view.everything | 1 << piece)
+            return
         if isinstance(error, PeerBusyError):
             # Spread the return of those who were sent away together.
             if now >= link.busy_until:
@@ -448,6 +458,11 @@ class Scheduler:
         return self._wake
 
     @property
+    def unlisted(self) -> bool:
+        """The first look at the pool ended without a list that has this replica."""
+        return self._first_look.missed
+
+    @property
     def reads_seed(self) -> bool:
         """Whether the seed is still a source."""
         return self._reads_seed
@@ -507,6 +522,8 @@ class Scheduler:
     def _dial(self, now: float, *, lacking: bool) -> None:
         table = self._table
         wanted = table.wanted
+        if not self._first_look.over(now):
+            wanted = min(wanted, FEWEST)  # it may turn out to be a large pool, whose links are to come out even
         starving = self._starving_since
         if starving is not None and now - starving > 1:
             # The neighbours have nothing new: look further, up to twice the degree.
@@ -727,7 +744,7 @@ class Scheduler:
             claimed = view.claimed(now, self._share.claim_patience if self._share else self._options.stall_seconds)
             picker = Picker(view, self._options, self._rng, now, claimed)
             for link, piece, scarce in picker.choose():
-                self._ask(now, view, link, piece)
+                self._ask(now, view, link, piece, first=scarce and link.phase is Phase.READY)
                 # Where only some see some, claims of this kind would be many and of little use.
                 if scarce and len(self._table) <= EVERY_PEER + 1:
                     view.transfers.bringing |= 1 << piece
@@ -739,9 +756,13 @@ class Scheduler:
         self._useful_at = now
         if not self._hungry:
             return
+        lent_for = lent_patience(view, self._options)
         for link in self._links.values():
             if not link.usable & want or link.closing:
                 continue
+            link.lapse(now - lent_for)
+            if link.lent_since:
+                self._wake_by(link.lent_since[0][0] + lent_for)
             if link.busy_until > now:
                 self._wake_by(link.busy_until)
             elif link.fresh_since:
@@ -749,11 +770,11 @@ class Scheduler:
                 if link.fresh_since:
                     self._wake_by(link.fresh_since[0][0] + patience(view, link))
 
-    def _ask(self, now: float, view: View, link: PeerLink, piece: int) -> None:
+    def _ask(self, now: float, view: View, link: PeerLink, piece: int, *, first: bool = False) -> None:
         transfer = view.transfers.begin(link.number, piece, now)
         view.begin(piece)
         link.outstanding[piece] = transfer
-        self._out.append(Request(link.number, piece, transfer.scratch))
+        self._out.append(Request(link.number, piece, transfer.scratch, first and self._options.passes_on))
         self._stall_at = min(self._stall_at, now + self._options.stall_seconds)
         self._wake_by(self._stall_at)
 
@@ -851,14 +872,17 @@ class Scheduler:
         self._sharers = len(others)
 
     def _settled(self, now: float) -> bool:
-        """The first look at the pool is over: it was listed, and the first peers answered or failed to."""
-        until = self._started + self._options.settle_seconds
-        if now >= until:
-            return True
+        """The first look at the pool is over, and the first peers answered or failed to."""
+        if not self._first_look.over(now):
+            if self._first_look.ask(now):
+                self._out.append(Resolve())
+            self._wake_by(self._first_look.wake_at)
+            return False
+        if self._looked_at is None:
+            self._looked_at = now
+        until = self._looked_at + self._options.settle_seconds
         table = self._table
-        seen = self._heard and len(table) > 0
-        linked = len(self._instances)
-        if seen and (linked >= (table.wanted + 1) // 2 or not (table.untried or table.connecting)):
+        if now >= until or len(self._instances) >= (table.wanted + 1) // 2 or not (table.untried or table.connecting):
             return True
         self._wake_by(until)
         return False

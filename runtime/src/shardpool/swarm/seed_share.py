@@ -11,6 +11,9 @@ Three things keep a share from lying about:
 - In a large pool the owner may be a stranger, and what it has read needs a while to come near. When the neighbours have announced nothing
   new for `takeover_seconds` times its place in line (or, while they do, for ten times as long), a member looks for the owner by dialling
   it: an owner that answers is one more source, one that does not is dead.
+
+Who comes to a large pool that is under way, as a restarted member does, owns what others read while it was not there, and what has not
+come near yet. It leaves its share to them for as long as it would leave that of a stranger.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shardpool.swarm.bits import pick
+from shardpool.swarm.bits import pick, size
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.rendezvous import key
 from shardpool.swarm.view import View
 
 _PATIENCE_WITH_NEWS = 10  # times as long is waited while peers announce new pieces
+_UNDER_WAY = 0.25  # of the pieces are on offer: others began a while ago
 _SAMPLES = 8  # pieces of others that are looked at for each read that could be started
 
 
@@ -47,6 +51,7 @@ class SeedShare:
         self._version = (0, -1)
         self._bits = 0
         self._eligible = True
+        self._late: bool | None = None  # known at the first look at what peers have
         self.calm_since = started  # the last time that the pool lost a member
         self.news_at = started  # the last time that a peer announced something new
         self.typical_read = 0.0  # seconds of one read, running mean
@@ -76,11 +81,27 @@ class SeedShare:
         orphans &= ~view.claimed(now, self.claim_patience)
         if not orphans:
             return Reading()
-        if self._eligible:
+        if self._late is None:
+            self._late = self._joined_late()
+        if self._eligible and not self._leaves_own(now):
             self._refresh()
             if orphans & self._bits:
                 return Reading(piece=self._surest(orphans))
         return self._of_others(orphans, now, idle) if others else Reading()
+
+    def _joined_late(self) -> bool:
+        """Whether the pool was under way when this replica came, and is not all in sight: then its share was read before, likely."""
+        view = self._view
+        links = sum(1 for link in view.links.values() if link.info and not link.closing)
+        return links < len(view.readers) - 1 and size(view.available.absent) < (1 - _UNDER_WAY) * view.plan.pieces
+
+    def _leaves_own(self, now: float) -> bool:
+        """Whether the own share is left to whoever read it, or to the next in line, for now."""
+        return bool(self._late) and self._waited(now) < self._options.takeover_seconds
+
+    def _waited(self, now: float) -> float:
+        """Seconds without news from the neighbours; while there are some, a tenth of those in which no member was lost."""
+        return max(now - max(self.calm_since, self.news_at), (now - self.calm_since) / _PATIENCE_WITH_NEWS)
 
     def _refresh(self) -> None:
         shares = self._view.readers
@@ -101,12 +122,14 @@ class SeedShare:
     def _of_others(self, orphans: int, now: float, idle: bool) -> Reading:
         view, shares = self._view, self._view.readers
         linked = {link.member for link in view.links.values() if link.info and not link.closing}
-        waited = max(now - max(self.calm_since, self.news_at), (now - self.calm_since) / _PATIENCE_WITH_NEWS)
+        waited = self._waited(now)
         takeover = self._options.takeover_seconds
         for _ in range(_SAMPLES):
             piece = pick(orphans, self._rng.randrange(view.plan.pieces))
             leaders = shares.leaders(view.group_of(piece))
             place = leaders.index(view.me) if view.me in leaders else len(leaders)
+            if not place and self._leaves_own(now):
+                continue
             above = [name for name in leaders[:place] if name != view.me]
             strangers = [name for name in above if name not in linked]
             if not strangers:

@@ -49,8 +49,11 @@ class Link(Protocol):
     def request_outline(self) -> None:
         """Ask for the outline; answered by `outline`, or the link closes."""
 
-    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
-        """Ask for a piece. The destination (writable, in all exactly the piece's length) belongs to the link until it settles the piece."""
+    def request(self, piece: int, destination: Sequence[memoryview], *, first: bool = False) -> None:
+        """Ask for a piece. The destination (writable, in all exactly the piece's length) belongs to the link until it settles the piece.
+
+        `first`: not if the peer has sent it to somebody else; it may then fail with PieceLentError.
+        """
 
     def abandon(self, piece: int) -> None:
         """Give a requested piece up. It is settled by `failed` with AbandonedError as soon as no write can follow."""

@@ -111,7 +111,7 @@ class GrpcLink:
         self._error: ShardpoolError | None = None  # why the link closes; None: this side wants it
         self._outline_wanted = False
         self._outstanding: dict[int, bool] = {}  # piece: whether it is abandoned
-        self._waiting: dict[int, Sequence[memoryview]] = {}  # requested while there is no reader
+        self._waiting: dict[int, tuple[Sequence[memoryview], bool]] = {}  # requested while there is no reader
         self._handing: set[int] = set()  # on their way to a reader
         self._given_up: set[int] = set()  # abandoned on that way
         self._reader: PieceReader | None = None
@@ -137,7 +137,7 @@ class GrpcLink:
             self._outline_wanted = True
             self._wake.notify_all()
 
-    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
+    def request(self, piece: int, destination: Sequence[memoryview], *, first: bool = False) -> None:
         """Ask for a piece. Raises ValueError for one that is under way, or for a destination of another length."""
         info = self._info
         length = sum(view.nbytes for view in destination)
@@ -153,12 +153,12 @@ class GrpcLink:
                 self._outstanding[piece] = False
                 self._used_at = time.monotonic()
                 if reader is None:
-                    self._waiting[piece] = destination
+                    self._waiting[piece] = (destination, first)
                     self._wake.notify_all()
         if closing:
             self._listener.failed(self, piece, AbandonedError(f"piece {piece}: the link is closed"))
         elif reader is not None:
-            reader.request(piece, destination)
+            reader.request(piece, destination, first=first)
 
     def abandon(self, piece: int) -> None:
         """Give a piece up; one that is settled is no error."""
@@ -325,8 +325,8 @@ class GrpcLink:
             self._renew_at = time.monotonic() + grant.seconds / 3
             handing, self._waiting = self._waiting, {}
             self._handing = set(handing)
-        for piece, destination in handing.items():
-            reader.request(piece, destination)
+        for piece, (destination, first) in handing.items():
+            reader.request(piece, destination, first=first)
         with self._wake:
             self._handing = set()
             given_up, self._given_up = self._given_up, set()

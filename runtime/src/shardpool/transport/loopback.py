@@ -23,9 +23,11 @@ from shardpool.errors import (
     MismatchError,
     PeerBusyError,
     PeerUnreachableError,
+    PieceLentError,
     ShardpoolError,
     TransportError,
 )
+from shardpool.swarm.first_copies import FirstCopies
 from shardpool.swarm.replica_state import ReplicaState
 from shardpool.swarm.state import Load, Party, PeerInfo, PeerUpdate, Phase
 from shardpool.transport.base import Listener
@@ -127,6 +129,7 @@ class Node:
     inbound: dict[LoopbackLink, None] = field(default_factory=dict)
     outbound: dict[LoopbackLink, None] = field(default_factory=dict)
     recount: bool = False
+    first_copies: FirstCopies = field(default_factory=FirstCopies)
     sent: int = 0
     messages: int = 0  # control messages sent and received: handshakes, announcements, leases
     requests: int = 0  # pieces asked for
@@ -385,6 +388,7 @@ class _Wanted:
     piece: int
     destination: Sequence[memoryview]
     length: int
+    first: bool
     flow: Flow | None = None
     abandoned: bool = False
     lost: bool = False
@@ -522,17 +526,19 @@ class LoopbackLink:
         far.messages += 1
         self._listener.outline(self, far.state.outline)
 
-    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
+    def request(self, piece: int, destination: Sequence[memoryview], *, first: bool = False) -> None:
         """Ask for a piece."""
         if piece in self._wanted:
             raise ValueError(f"piece {piece} is asked for already")
         assert self._info is not None
-        length = min(self._info.piece_size, self._info.shard_size - piece * self._info.piece_size)
-        wanted = self._wanted[piece] = _Wanted(piece, destination, length)
-        self._near.requests += 1
         if self._over:
-            self._net.clock.after(0, lambda: self._fail(wanted, AbandonedError("the link is closed")))
+            # Its end may not have been heard of yet; whoever asks is told all the same.
+            error = AbandonedError("the link is closed")
+            self._net.clock.after(0, lambda: self._listener.failed(self, piece, error))
             return
+        length = min(self._info.piece_size, self._info.shard_size - piece * self._info.piece_size)
+        wanted = self._wanted[piece] = _Wanted(piece, destination, length, first)
+        self._near.requests += 1
         self._transport.guard.take(self, piece, destination)
         self._queue.append(wanted)
         self._net.clock.after(self._net.latency, self._serve)
@@ -594,6 +600,11 @@ class LoopbackLink:
             )
             self._serve()
             return
+        if wanted.first and state.phase is Phase.READY and not far.first_copies.lend(wanted.piece, self):
+            refusal = PieceLentError(f"piece {wanted.piece} was sent to another receiver", lent=far.first_copies.lent)
+            net.clock.after(net.latency, lambda: self._fail(wanted, refusal))
+            self._serve()
+            return
         self._serving = wanted
         if self._flow is not None:
             net.continue_with(self._flow, wanted.length)
@@ -644,6 +655,8 @@ class LoopbackLink:
             self._net.clock.after(self._net.linger, self._rest)
 
     def _stop_flow(self) -> None:
+        if self._serving is not None and self._far is not None:
+            self._far.first_copies.broke_off(self._serving.piece, self)
         flow, self._flow, self._serving = self._flow, None, None
         if flow is not None:
             self._net.stop(flow)
@@ -731,6 +744,7 @@ class LoopbackLink:
     def _forget(self) -> None:
         self._release()
         if self._far is not None:
+            self._far.first_copies.forget(self)
             self._far.inbound.pop(self, None)
         self._near.outbound.pop(self, None)
 

@@ -69,8 +69,11 @@ class PieceSink(Protocol):
 class PieceReader(Protocol):
     """Reads pieces from one source under one lease. No call blocks, but for `close`."""
 
-    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
-        """Read a piece; the link has checked that the destination is exactly the piece's length and not under way."""
+    def request(self, piece: int, destination: Sequence[memoryview], *, first: bool = False) -> None:
+        """Read a piece; the link has checked that the destination is exactly the piece's length and not under way.
+
+        `first`: not if another receiver was sent it, where the source can tell; it then fails with PieceLentError.
+        """
 
     def abandon(self, piece: int) -> None:
         """Give a piece up: settled by `failed` with AbandonedError once no write can follow. A settled piece is no error."""

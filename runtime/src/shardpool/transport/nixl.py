@@ -231,8 +231,8 @@ class NixlReader:
 
     # Called by the link
 
-    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
-        """See `PieceReader`."""
+    def request(self, piece: int, destination: Sequence[memoryview], *, first: bool = False) -> None:
+        """See `PieceReader`. The source of a one-sided read does not see it, so that `first` makes no difference."""
         order: _Piece | tuple[int, TransportError]
         try:
             order = self._plan(piece, destination)

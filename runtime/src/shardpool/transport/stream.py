@@ -15,13 +15,13 @@ from typing import Any
 import grpc
 from blake3 import blake3
 
-from shardpool.errors import AbandonedError, PeerUnreachableError, ShardpoolError, TransportError
+from shardpool.errors import AbandonedError, PeerUnreachableError, PieceLentError, ShardpoolError, TransportError
 from shardpool.log import logger
 from shardpool.swarm.state import PeerInfo
 from shardpool.transport.failures import ProtocolError, from_rpc
 from shardpool.transport.mover import Grant, PieceReader, PieceSink
 from shardpool.wire import pool
-from shardpool.wire.chunk import LARGEST_CHUNK, Chunk, ChunkError, decode_chunk
+from shardpool.wire.chunk import LARGEST_CHUNK, Chunk, ChunkError, decode_chunk, lent_pieces
 from shardpool.wire.descriptors import methods
 
 _LOG = logger(__name__)
@@ -73,6 +73,7 @@ class _Read:
     __slots__ = (
         "abandoned",
         "destination",
+        "first",
         "hashed",
         "hasher",
         "length",
@@ -83,8 +84,9 @@ class _Read:
         "written",
     )
 
-    def __init__(self, piece: int, destination: Sequence[memoryview]) -> None:
+    def __init__(self, piece: int, destination: Sequence[memoryview], first: bool) -> None:
         self.piece = piece
+        self.first = first
         self.destination = [view.cast("B") for view in destination if view.nbytes]
         self.length = sum(view.nbytes for view in self.destination)
         self.received = 0
@@ -121,9 +123,9 @@ class StreamReader:
         self._hasher.start()
         self._thread.start()
 
-    def request(self, piece: int, destination: Sequence[memoryview]) -> None:
+    def request(self, piece: int, destination: Sequence[memoryview], *, first: bool = False) -> None:
         """Ask for a piece behind those already asked for."""
-        read = _Read(piece, destination)
+        read = _Read(piece, destination, first)
         with self._lock:
             error = AbandonedError(f"piece {piece}: the reader is closed") if self._closing else self._broken
             if error is None:
@@ -190,8 +192,8 @@ class StreamReader:
         if not isinstance(head, _Read):
             return head
         head.sent = True
-        request = pool.ReadRequest(piece=head.piece)
-        while self._to_send and isinstance(following := self._to_send[0], _Read):
+        request = pool.ReadRequest(piece=head.piece, first=head.first)
+        while self._to_send and isinstance(following := self._to_send[0], _Read) and following.first is head.first:
             self._to_send.popleft()
             following.sent = True
             request.following.append(following.piece)
@@ -265,7 +267,7 @@ class StreamReader:
         if chunk.piece != read.piece:
             raise ProtocolError(f"piece {chunk.piece} where {read.piece} is due")
         if chunk.refusal:
-            self._refused(read, chunk.refusal)
+            self._refused(read, chunk)
             return
         size = chunk.data.nbytes
         if chunk.offset != read.received or not 0 < size <= min(read.length - read.received, LARGEST_CHUNK):
@@ -286,7 +288,7 @@ class StreamReader:
                 self._asked.notify_all()
         self._written.put((read, size))
 
-    def _refused(self, read: _Read, refusal: int) -> None:
+    def _refused(self, read: _Read, chunk: Chunk) -> None:
         with self._lock:
             self._reads.popleft()
             self._asked.notify_all()
@@ -294,8 +296,14 @@ class StreamReader:
                 return
             del self._unsettled[read.piece]
             read.destination = []
-        why = "does not hold it any more" if refusal == pool.REFUSAL_NOT_HELD else f"refuses it ({refusal})"
-        self._sink.failed(read.piece, TransportError(f"{self._peer} was asked for piece {read.piece} and {why}"))
+        asked = f"{self._peer} was asked for piece {read.piece} and"
+        if chunk.refusal == pool.REFUSAL_LENT:
+            error: TransportError = PieceLentError(f"{asked} has sent it to another", lent=lent_pieces(chunk))
+        elif chunk.refusal == pool.REFUSAL_NOT_HELD:
+            error = TransportError(f"{asked} does not hold it any more")
+        else:
+            error = TransportError(f"{asked} refuses it ({chunk.refusal})")
+        self._sink.failed(read.piece, error)
 
     def _step_through(self, read: _Read, cursor: _Cursor, size: int, use: Callable[[memoryview, int], None]) -> None:
         """Use the next `size` bytes of the destination, step by step; an abandoned piece is let go between two steps."""

@@ -21,7 +21,7 @@ class ChunkError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`data` lies at `offset` of `piece`; a refusal (pool.Refusal, 0 is none) has no data."""
+    """`data` lies at `offset` of `piece`; a refusal (pool.Refusal, 0 is none) has none of the piece's."""
 
     piece: int
     offset: int
@@ -45,9 +45,16 @@ def encode_chunk(piece: int, offset: int, data: Sequence[memoryview]) -> bytes:
     return b"".join((header, *data))
 
 
-def encode_refusal(piece: int, refusal: int) -> bytes:
-    """A message that says why `piece` will not come."""
-    return b"\x08%b\x20%b" % (_varint(piece), _varint(refusal))
+def encode_refusal(piece: int, refusal: int, lent: int = 0) -> bytes:
+    """A message that says why `piece` will not come; `lent` are the pieces, as bits, that others were sent."""
+    data = lent.to_bytes((lent.bit_length() + 7) // 8, "little")
+    said = b"\x1a%b%b" % (_varint(len(data)), data) if data else b""
+    return b"\x08%b%b\x20%b" % (_varint(piece), said, _varint(refusal))
+
+
+def lent_pieces(chunk: Chunk) -> int:
+    """What a refusal says that others were sent, as bits."""
+    return int.from_bytes(chunk.data, "little")
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ class Refusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFUSAL_NONE: _ClassVar[Refusal]
     REFUSAL_NOT_HELD: _ClassVar[Refusal]
     REFUSAL_CANCELLED: _ClassVar[Refusal]
+    REFUSAL_LENT: _ClassVar[Refusal]
 PHASE_UNKNOWN: Phase
 PHASE_FILLING: Phase
 PHASE_READY: Phase
@@ -27,6 +28,7 @@ PHASE_DRAINING: Phase
 REFUSAL_NONE: Refusal
 REFUSAL_NOT_HELD: Refusal
 REFUSAL_CANCELLED: Refusal
+REFUSAL_LENT: Refusal
 
 class Party(_message.Message):
     __slots__ = ("protocol", "instance", "mx_source_id", "rank", "world", "layout", "catalog_digest", "endpoint", "identity_json")
@@ -203,20 +205,22 @@ class ReleaseResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("lease_id", "instance", "piece", "offset", "cancel", "following")
+    __slots__ = ("lease_id", "instance", "piece", "offset", "cancel", "following", "first")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     FOLLOWING_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     instance: str
     piece: int
     offset: int
     cancel: bool
     following: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, lease_id: _Optional[str] = ..., instance: _Optional[str] = ..., piece: _Optional[int] = ..., offset: _Optional[int] = ..., cancel: _Optional[bool] = ..., following: _Optional[_Iterable[int]] = ...) -> None: ...
+    first: bool
+    def __init__(self, lease_id: _Optional[str] = ..., instance: _Optional[str] = ..., piece: _Optional[int] = ..., offset: _Optional[int] = ..., cancel: _Optional[bool] = ..., following: _Optional[_Iterable[int]] = ..., first: _Optional[bool] = ...) -> None: ...
 
 class ReadChunk(_message.Message):
     __slots__ = ("piece", "offset", "data", "refusal")
