@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -208,6 +209,19 @@ def test_a_load_from_the_seed_alone(tmp_path: Path) -> None:
     assert summary.bytes_from["seed"] == catalog.size
     assert load.state.holdings is not None
     assert load.state.holdings.complete
+
+
+def test_a_replica_that_no_list_has_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load = Load(seed=DirectorySeed(str(make_checkpoint(tmp_path / "model", size=1 << 20))))
+    with caplog.at_level(logging.WARNING, "shardpool"):
+        load.run()
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "no list of the pool has this replica" in record.getMessage()
+    ]
+    assert len(told) == 1
+    assert PARTY.endpoint in told[0]
 
 
 def test_a_sender_of_wrong_bytes_is_dropped_and_its_pieces_come_from_elsewhere(truth: Truth) -> None:

@@ -167,7 +167,9 @@ def test_a_replica_that_no_list_has_waits_a_bounded_time() -> None:
     desk = Desk(8, reads_seed=True, first_look_seconds=8.0)
     desk.list()
     assert desk.reads(desk.wait(7.9)) == []
+    assert not desk.scheduler.unlisted
     assert desk.reads(desk.wait(0.2))
+    assert desk.scheduler.unlisted, "which is said"
 
 
 def test_a_list_that_cannot_change_and_addresses_of_services_are_not_waited_for() -> None:
