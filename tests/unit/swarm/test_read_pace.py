@@ -14,6 +14,14 @@ def read(pace: ReadPace, now: float, seconds: float) -> float:
     return now + seconds
 
 
+def careful(pace: ReadPace) -> float:
+    """The reads of a second each after which one is added; returns when they are over."""
+    now = 0.0
+    for _ in range(4):
+        now = read(pace, now, 1.0)
+    return now
+
+
 def test_whoever_is_alone_reads_as_many_as_it_may() -> None:
     assert ReadPace(MOST).bound(0) == MOST
 
@@ -26,15 +34,27 @@ def test_reads_that_are_not_slowed_let_it_read_more_up_to_the_bound() -> None:
     pace = ReadPace(MOST)
     pace.bound(15)
     now = 0.0
-    for _ in range(10):
+    for _ in range(4 * MOST):
         now = read(pace, now, 1.0)
     assert pace.bound(15) == MOST
+
+
+def test_the_first_read_more_is_not_added_before_a_few_went_well() -> None:
+    pace = ReadPace(MOST)
+    pace.bound(15)
+    bounds = []
+    now = 0.0
+    for _ in range(4):
+        bounds.append(pace.bound(15))
+        now = read(pace, now, 1.0)
+    assert bounds == [1, 1, 1, 1]
+    assert pace.bound(15) == 2
 
 
 def test_a_read_that_takes_twice_as_long_takes_one_back() -> None:
     pace = ReadPace(MOST)
     pace.bound(15)
-    now = read(pace, 0.0, 1.0)
+    now = careful(pace)
     assert pace.bound(15) == 2
     now = read(pace, now, 2.0)
     assert pace.bound(15) == 1
@@ -56,8 +76,8 @@ def test_after_each_retreat_it_tries_again_more_rarely() -> None:
 def test_a_read_that_began_before_the_last_change_says_nothing() -> None:
     pace = ReadPace(MOST)
     pace.bound(15)
-    read(pace, 0.0, 1.0)
-    pace.measured(10.0, 0.5, LENGTH)
+    now = careful(pace)
+    pace.measured(now + 10.0, now - 0.5, LENGTH)
     assert pace.bound(15) == 2
 
 

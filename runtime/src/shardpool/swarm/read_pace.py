@@ -9,6 +9,7 @@ from __future__ import annotations
 
 _SLOWED = 0.6  # of the best rate of a read: below it, there are too many of them
 _FADING = 0.9  # a best rate counts for less with every read: the seed may have become slower for other reasons
+_CAREFUL = 4  # all add their first one at the same time, and each sees late what that did
 _MOST_PATIENT = 16
 
 
@@ -21,7 +22,7 @@ class ReadPace:
         self._changed = 0.0
         self._best = 0.0  # bytes per second of one read
         self._good = 0  # reads in a row that were not slowed
-        self._needed = 1  # of them, before one is added
+        self._needed = _CAREFUL  # of them, before one is added
 
     def bound(self, sharers: int) -> int:
         """Reads at once while `sharers` other replicas may read as well."""
