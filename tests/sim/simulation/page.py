@@ -158,11 +158,15 @@ def _many(results: Results) -> Iterator[str]:
         )
         yield ""
         yield (
-            "What storage reads above one copy comes from the lists, not from the killed replicas: replicas that start at the same instant and "
-            "do not see one another yet read as if they were few, and the more of them there are, the more read the same pieces. Of 125 replicas, "
-            '10 % killed read 1.02 copies, and lists that lag 5 s read 5.4 (`make sim SIM="-n 125 --pieces 100 --churn 0.1"`, `--dns-lag 5`); '
-            "of 16, 1.03 of a model of 1,000 pieces. One complete replica sends 1,000 others each piece more than twice; a replica hears the claims "
-            "of its neighbours only, which is the likely reason."
+            "*Late lists*: nobody reads storage before a list has its own address and has stopped growing, so that the time has the lag of the "
+            "lists in it (a tenth of a copy here), and storage does not. What it reads above one copy are pieces whose only reader was killed before "
+            'it had passed them on, and some that two read at the same time (`make sim SIM="-n 250 --pieces 100 --dns-lag 5"` without the kills).'
+        )
+        yield ""
+        yield (
+            "*One complete replica* is asked by about forty others, who do not know of each other. It lends each piece once before it sends any "
+            "twice (`swarm/first_copies.py`), and then whatever is asked. What is left above one copy is the time until enough pieces have spread "
+            "over the pool for all links to be busy; it is counted in pieces, so that more pieces make it shorter."
         )
         yield ""
         yield from _failures(results, "churn")
