@@ -66,7 +66,8 @@ def _reading(results: Results) -> Iterator[str]:
         "say otherwise. Everybody starts at once."
     )
     yield (
-        f"- Medians over seeds, with least and most in brackets where they differ; of more than 64 replicas one run. {_pieces(results)}"
+        "- Medians over seeds, with least and most in brackets where they differ. "
+        f"{_told('Runs of a case and size', results.counts)} {_told('Pieces of a copy', results.pieces)}"
     )
     codes = results.codes()
     if len(codes) == 1:
@@ -85,9 +86,9 @@ def _reading(results: Results) -> Iterator[str]:
     yield ""
 
 
-def _pieces(results: Results) -> str:
-    told = [f"{' and '.join(map(str, found))} ({part})" for part in PARTS if (found := results.pieces(part))]
-    return f"Pieces of a copy: {', '.join(told)}."
+def _told(what: str, of: Callable[[str], Sequence[int]]) -> str:
+    told = [f"{' or '.join(map(str, found))} ({part})" for part in PARTS if (found := of(part))]
+    return f"{what}: {', '.join(told)}."
 
 
 def _standard(results: Results) -> Iterator[str]:
@@ -166,7 +167,7 @@ def _many(results: Results) -> Iterator[str]:
         yield (
             "*One complete replica* is asked by about forty others, who do not know of each other. It lends each piece once before it sends any "
             "twice (`swarm/first_copies.py`), and then whatever is asked. What is left above one copy is the time until enough pieces have spread "
-            "over the pool for all links to be busy; it is counted in pieces, so that more pieces make it shorter."
+            "over the pool for all links to be busy; it is counted in pieces, so that more pieces make it shorter: a model of 100 took 1.58."
         )
         yield ""
         yield from _failures(results, "churn")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -132,6 +133,11 @@ class Results:
     def pieces(self, part: str) -> list[int]:
         """Into how many pieces the models of a part were cut."""
         return sorted({r.case.pieces for r in self._runs.values() if r.part == part})
+
+    def counts(self, part: str) -> list[int]:
+        """How many runs, of one seed each, the cases and sizes of a part have."""
+        places = Counter((r.name, r.case.replicas) for r in self._runs.values() if r.part == part)
+        return sorted(set(places.values()))
 
     def group(self, part: str, name: str, replicas: int) -> Group | None:
         """The runs of a case and size, None where there are none."""
