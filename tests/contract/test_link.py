@@ -325,13 +325,19 @@ def test_a_draining_source_lets_leased_reads_finish_and_takes_no_new_ones(
     assert [event[0] for event in leased.told.seen if event[0] in ("landed", "failed")] == ["landed"] * 3
 
 
+def _watchers(source: Source, connect: Connect) -> list[Conversation]:
+    """Two receivers that a source knows."""
+    talks = [connect(source.endpoint, make_party()) for _ in range(2)]
+    for talk in talks:
+        talk.told.next("updated")
+    return talks
+
+
 def test_a_complete_source_gives_each_first_copy_to_one_receiver(
     shard: Shard, start_source: Start, connect: Connect
 ) -> None:
     source = start_source(shard)
-    one, other = (connect(source.endpoint, make_party()) for _ in range(2))
-    for talk in (one, other):
-        talk.told.next("updated")
+    one, other = _watchers(source, connect)
     for piece in (0, 1):
         one.link.request(piece, shard.destination(piece)[1], first=True)
     _settle(one, {0, 1})
@@ -352,9 +358,7 @@ def test_a_source_lends_again_what_a_receiver_that_left_was_sent(
     shard: Shard, start_source: Start, connect: Connect
 ) -> None:
     source = start_source(shard)
-    one, other = (connect(source.endpoint, make_party()) for _ in range(2))
-    for talk in (one, other):
-        talk.told.next("updated")
+    one, other = _watchers(source, connect)
     one.link.request(0, shard.destination(0)[1], first=True)
     _settle(one, {0})
     one.link.close()
@@ -371,7 +375,6 @@ def test_a_source_lends_again_what_a_receiver_that_left_was_sent(
 
 def test_a_source_that_is_still_filling_sends_to_everybody(shard: Shard, start_source: Start, connect: Connect) -> None:
     source = start_source(shard, held=[0])
-    for talk in (connect(source.endpoint, make_party()) for _ in range(2)):
-        talk.told.next("updated")
+    for talk in _watchers(source, connect):
         talk.link.request(0, shard.destination(0)[1], first=True)
         assert _settle(talk, {0})[0] == ("landed", 0, shard.digest(0))
