@@ -172,6 +172,17 @@ def test_a_replica_that_no_list_has_waits_a_bounded_time() -> None:
     assert desk.scheduler.unlisted, "which is said"
 
 
+def test_a_replica_that_is_listed_or_looks_for_nobody_is_not_said_to_be_missing() -> None:
+    listed = Desk(8, first_look_seconds=8.0)
+    listed.list(0, 1)
+    listed.wait(10.0)
+    assert not listed.scheduler.unlisted, "it filled from peers, and did not look a second time"
+    alone = Desk(8, reads_seed=True, first_look_seconds=0.0)
+    alone.wait(1.0)
+    assert alone.reads()
+    assert not alone.scheduler.unlisted
+
+
 def test_a_list_that_cannot_change_and_addresses_of_services_are_not_waited_for() -> None:
     fixed = Desk(8, reads_seed=True, first_look_seconds=8.0)
     fixed.list(final=True)

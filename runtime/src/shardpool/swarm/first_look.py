@@ -13,7 +13,7 @@ list at all.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from shardpool.discovery.base import Endpoint
 
@@ -38,19 +38,19 @@ class FirstLook:
         self._rng = rng
         self._due = now + self._pause()
         self._seen: set[str] = set()
+        self._itself = not me or longest <= 0  # whether a list has this replica, or none is expected to
         self._over = False
-        self.missed = False  # the time was over before such a list came
+        self.missed = False  # the time was over, and no list had this replica
 
-    def listed(self, now: float, endpoints: Iterable[Endpoint], *, problem: str, final: bool) -> None:
+    def listed(self, now: float, endpoints: Sequence[Endpoint], *, problem: str, final: bool) -> None:
         """The pool was listed; `problem` says why the list may be incomplete, `final` that it cannot change."""
         if self._over or problem:
             return
-        each = list(endpoints)
-        found = {endpoint.target for endpoint in each if not endpoint.shared}
+        found = {endpoint.target for endpoint in endpoints if not endpoint.shared}
         self._see(now, found)
         alone = found <= {self._me}
-        itself = not self._me or self._me in found or (bool(each) and not found)
-        self._over = final or (itself and (alone or now >= self._grown + _QUIET_SECONDS))
+        self._itself = not self._me or self._me in found or (bool(endpoints) and not found)
+        self._over = final or (self._itself and (alone or now >= self._grown + _QUIET_SECONDS))
 
     def met(self, now: float, endpoint: Endpoint) -> None:
         """A peer called: if no list had it, they are late."""
@@ -60,7 +60,7 @@ class FirstLook:
     def over(self, now: float) -> bool:
         """Whether the pool is known as well as it will be."""
         if not self._over and now >= self._until:
-            self._over = self.missed = True
+            self._over, self.missed = True, not self._itself
         return self._over
 
     def ask(self, now: float) -> bool:

@@ -183,7 +183,7 @@ class Loader:
             LOG.warning(
                 "no list of the pool has this replica (%s) yet; it goes on with the peers that it knows, and may read from the seed what "
                 "others read too: check that the Service is headless, publishes addresses that are not ready, and selects this pod",
-                self._state.party().endpoint or "whose address is not set",
+                self._state.party().endpoint,
             )
         return scheduler.wake_at
 

@@ -459,7 +459,7 @@ class Scheduler:
 
     @property
     def unlisted(self) -> bool:
-        """The first look at the pool ended without a list that has this replica."""
+        """The first look at the pool ended by its time, and no list had this replica."""
         return self._first_look.missed
 
     @property
@@ -744,7 +744,9 @@ class Scheduler:
             claimed = view.claimed(now, self._share.claim_patience if self._share else self._options.stall_seconds)
             picker = Picker(view, self._options, self._rng, now, claimed)
             for link, piece, scarce in picker.choose():
-                self._ask(now, view, link, piece, first=scarce and link.phase is Phase.READY)
+                self._ask(
+                    now, view, link, piece, first=scarce and self._options.passes_on and link.phase is Phase.READY
+                )
                 # Where only some see some, claims of this kind would be many and of little use.
                 if scarce and len(self._table) <= EVERY_PEER + 1:
                     view.transfers.bringing |= 1 << piece
@@ -774,7 +776,7 @@ class Scheduler:
         transfer = view.transfers.begin(link.number, piece, now)
         view.begin(piece)
         link.outstanding[piece] = transfer
-        self._out.append(Request(link.number, piece, transfer.scratch, first and self._options.passes_on))
+        self._out.append(Request(link.number, piece, transfer.scratch, first))
         self._stall_at = min(self._stall_at, now + self._options.stall_seconds)
         self._wake_by(self._stall_at)
 
