@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -159,6 +160,15 @@ class Pod:
     def send(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+    def send_to_another_thread(self, number: int) -> None:
+        """A signal to the node that a thread other than the main one takes, as the kernel may choose."""
+        assert self._process is not None
+        pid = self._process.pid
+        thread = next(int(name) for name in os.listdir(f"/proc/{pid}/task") if int(name) != pid)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.tgkill(pid, thread, number):
+            raise OSError(ctypes.get_errno(), "tgkill")
 
     def kill(self) -> None:
         """SIGKILL to the node; its ranks end with it."""

@@ -21,7 +21,7 @@ FLOORS = (
     ("wire",),
     ("discovery", "seed", "swarm"),
     ("source", "transport"),
-    ("http", "metrics", "control", "egress_file", "audit"),
+    ("http", "metrics", "control", "egress_file", "audit", "stop_signals"),
     ("interop", "interop_buffers"),
     ("replica",),
     ("rank_process",),

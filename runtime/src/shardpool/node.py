@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from shardpool import control
@@ -31,6 +30,7 @@ from shardpool.model.directory import ModelDirectory
 from shardpool.model.verify import verify_files
 from shardpool.rank_process import RankProcess
 from shardpool.settings import Settings
+from shardpool.stop_signals import stop_signals
 
 LOG = logger(__name__)
 MOST_RESTARTS = 5  # of one rank in one life of the node; beyond it the pod ends and Kubernetes backs off
@@ -84,7 +84,6 @@ class Node:
         self._exit: int | None = None
         self._failure: ShardpoolError | None = None
         self._leaving = threading.Event()
-        self._stop_signal = 0
         self._committed = False
         self._egress_limit: float | None = None  # as the file says
         self._started = time.monotonic()
@@ -149,17 +148,14 @@ class Node:
 
     def run(self) -> int:
         """Run to the end. Returns the exit code; raises the ShardpoolError that ended a load."""
-        with self._directory.lock():
+        with stop_signals(self._on_signal), self._directory.lock():
             first = self.settings.global_first_rank
             self._directory.prepare(self.identity, range(first, first + self.settings.ranks_here))
             pages = StatusPages(self._readyz, self._livez, self.status, self._metrics)
             server = StatusServer(self.settings.http_host, self.settings.http_port, pages) if self._staying else None
-            previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
             try:
                 return self._run()
             finally:
-                for number, handler in previous.items():
-                    signal.signal(number, handler)
                 if server is not None:
                     server.close()
 
@@ -296,16 +292,13 @@ class Node:
             if self._egress_limit is not None:
                 rank.process.send(control.LIMIT, mbps=self._egress_limit)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stop_signal = number
+    def _on_signal(self, number: signal.Signals) -> None:
         self._leaving.set()  # not ready from this moment on
-        self._events.put(self._leave)
+        self._events.put(lambda: self._leave(number))
 
-    def _leave(self) -> None:
-        code = 128 + self._stop_signal
-        clean = self._staying and self._stop_signal == signal.SIGTERM
-        LOG.info("%s: %s", signal.Signals(self._stop_signal).name, "draining" if self._staying else "stopping")
-        self._exit = 0 if clean else code
+    def _leave(self, number: signal.Signals) -> None:
+        LOG.info("%s: %s", number.name, "draining" if self._staying else "stopping")
+        self._exit = 0 if self._staying and number == signal.SIGTERM else 128 + number
 
     def _fail(self, error: ShardpoolError) -> None:
         if self._exit is None:

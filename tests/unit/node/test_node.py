@@ -52,6 +52,16 @@ def test_a_pod_fills_its_directory_from_the_seed_and_drains_on_sigterm(
     assert one.stop() == 0
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_stop_signal_is_heard_while_the_main_thread_sleeps_on(
+    pod: MakePod, checkpoint: Path, tmp_path: Path, number: int, code: int
+) -> None:
+    """Any thread may take a signal of the process; the main thread, where Python handlers run, is not woken by it then."""
+    one = pod(tmp_path / "model", seed=f"directory:{checkpoint}", worker_grpc_port=free_ports(1)).start().wait_ready()
+    one.send_to_another_thread(number)
+    assert one.wait() == code
+
+
 def test_a_second_pod_takes_every_byte_from_the_first(pair: tuple[Pod, Pod], checkpoint: Path) -> None:
     source, receiver = pair
     source.start().wait_ready()

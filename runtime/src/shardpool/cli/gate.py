@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from typing import Any
 
@@ -34,9 +33,9 @@ def gate(**flags: Any) -> int:
     """
     settings = load_settings(flags, layout="sharded")  # the parts are the engine's ranks
     from shardpool.probe.gate import Gate
+    from shardpool.stop_signals import stop_signals
 
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
-    Gate(settings).run(stop)
+    with stop_signals(lambda _: stop.set()):
+        Gate(settings).run(stop)
     return 0
