@@ -10,6 +10,7 @@ from scheduler_desk import ME, Desk, endpoint, of
 
 from shardpool.errors import NoSourceError, PeerBusyError, PeerUnreachableError, SeedError
 from shardpool.swarm.actions import Claim, Connect, Resolve
+from shardpool.swarm.peer_table import FEWEST
 from shardpool.swarm.rendezvous import LARGEST_GROUPS, Shares, affinity
 
 MANY = 64
@@ -176,11 +177,24 @@ def test_a_replica_that_is_listed_or_looks_for_nobody_is_not_said_to_be_missing(
     listed = Desk(8, first_look_seconds=8.0)
     listed.list(0, 1)
     listed.wait(10.0)
-    assert not listed.scheduler.unlisted, "it filled from peers, and did not look a second time"
+    assert not listed.scheduler.unlisted, "it was listed, if with another that may have come since"
     alone = Desk(8, reads_seed=True, first_look_seconds=0.0)
     alone.wait(1.0)
     assert alone.reads()
     assert not alone.scheduler.unlisted
+
+
+def test_a_replica_without_a_seed_looks_on_and_links_in_full_as_soon_as_the_pool_is_known() -> None:
+    desk = Desk(8, first_look_seconds=8.0)
+    peers = {endpoint(number): number for number in range(1, 25)}
+    dialled = of(Connect, desk.list(0, *peers.values()))
+    assert len(dialled) == FEWEST, "it may be one of a large pool"
+    for dial in dialled:
+        desk.open(peers[dial.endpoint])
+    desk.announce(peers[dialled[0].endpoint], *range(8))
+    assert of(Resolve, desk.wait(0.8))
+    dialled += of(Connect, desk.list(0, *peers.values()))
+    assert {dial.endpoint for dial in dialled} >= peers.keys()
 
 
 def test_a_list_that_cannot_change_and_addresses_of_services_are_not_waited_for() -> None:

@@ -524,6 +524,9 @@ class Scheduler:
         wanted = table.wanted
         if not self._first_look.over(now):
             wanted = min(wanted, FEWEST)  # it may turn out to be a large pool, whose links are to come out even
+            if self._first_look.ask(now):
+                self._out.append(Resolve())
+            self._wake_by(self._first_look.wake_at)
         starving = self._starving_since
         if starving is not None and now - starving > 1:
             # The neighbours have nothing new: look further, up to twice the degree.
@@ -876,9 +879,6 @@ class Scheduler:
     def _settled(self, now: float) -> bool:
         """The first look at the pool is over, and the first peers answered or failed to."""
         if not self._first_look.over(now):
-            if self._first_look.ask(now):
-                self._out.append(Resolve())
-            self._wake_by(self._first_look.wake_at)
             return False
         if self._looked_at is None:
             self._looked_at = now
