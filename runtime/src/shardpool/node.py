@@ -35,6 +35,7 @@ from shardpool.stop_signals import stop_signals
 LOG = logger(__name__)
 MOST_RESTARTS = 5  # of one rank in one life of the node; beyond it the pod ends and Kubernetes backs off
 RESTART_DELAYS = (0.0, 1.0, 2.0, 4.0, 8.0)
+ANSWER_SECONDS = 1.0  # in which the ranks, all together, must answer for a page
 LIVE_SECONDS = 2.0  # in which the main thread must answer /livez
 MARGIN_SECONDS = 10.0  # beyond a rank's own deadline before the node steps in
 
@@ -104,7 +105,9 @@ class Node:
 
     def snapshots(self) -> list[tuple[int, Mapping[str, Any]]]:
         """What each local rank says of itself now; an empty mapping for one that does not answer."""
-        return [(rank.number, rank.process.snapshot() or {}) for rank in self._ranks]
+        asked = [(rank.number, rank.process.ask_snapshot()) for rank in self._ranks]
+        until = time.monotonic() + ANSWER_SECONDS
+        return [(number, answer(max(0.0, until - time.monotonic())) or {}) for number, answer in asked]
 
     def summaries(self) -> list[Mapping[str, Any]]:
         """The summary of each rank's load, as far as they have ended."""

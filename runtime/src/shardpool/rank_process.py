@@ -69,18 +69,25 @@ class RankProcess:
         """Send the rank a message."""
         self._pipe.send(kind, **fields)
 
-    def snapshot(self, timeout: float = 1.0) -> Mapping[str, Any] | None:
-        """Ask the rank for its status and metrics; None when it does not answer in time."""
+    def ask_snapshot(self) -> Callable[[float], Mapping[str, Any] | None]:
+        """Ask the rank for its status and metrics. Call the result, once, for the answer.
+
+        It waits so many seconds for it; None when it did not come.
+        """
         number = next(self._ids)
         answer: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._answers[number] = answer
-        try:
-            self.send(control.SNAPSHOT, id=number)
-            return answer.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        finally:
-            del self._answers[number]
+        self.send(control.SNAPSHOT, id=number)
+
+        def wait(timeout: float) -> Mapping[str, Any] | None:
+            try:
+                return answer.get(timeout=timeout)
+            except queue.Empty:
+                return None
+            finally:
+                del self._answers[number]
+
+        return wait
 
     def end(self, grace: float) -> int:
         """Wait `grace` seconds for the process to leave, then kill it. Returns its exit code (negative: a signal)."""

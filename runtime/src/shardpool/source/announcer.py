@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from shardpool.swarm.replica_state import ReplicaState
-from shardpool.swarm.state import Phase
+from shardpool.swarm.state import Load, Phase
 from shardpool.wire.conversions import RECORDS_PER_UPDATE, records_to_update, write_update
 
 LOOK_AGAIN_SECONDS = 10.0
@@ -125,22 +125,21 @@ class Announcer:
             self._state.wake()
             thread.join()
 
-    def _facts(self) -> Facts:
+    def _facts(self, load: Load) -> Facts:
         state = self._state
-        return Facts(state.claims, state.phase, state.load().readers, state.holdings is not None)
+        return Facts(state.claims, state.phase, load.readers, state.holdings is not None)
 
     def _encode(self, generation: int, told: Claims | None) -> Announcement:
         state = self._state
-        facts = self._facts()
+        load = state.load()
+        facts = self._facts(load)
         records: Sequence[tuple[int, bytes]] = ()
         more = False
         if state.holdings is not None:
             generation, records = state.holdings.since(generation, RECORDS_PER_UPDATE)
             more = generation < state.holdings.generation
         claims = facts.claims if facts.claims != told else None
-        update = records_to_update(
-            records, generation, facts.phase, state.load(), reads_seed=state.reads_seed, claims=claims
-        )
+        update = records_to_update(records, generation, facts.phase, load, reads_seed=state.reads_seed, claims=claims)
         message = write_update(update, outline_known=facts.outline_known)
         return Announcement(message.SerializeToString(), generation, facts, more, bool(records))
 
@@ -154,7 +153,7 @@ class Announcer:
             state.wait(seen, max(due - time.monotonic(), 0.0) if untold else LOOK_AGAIN_SECONDS)
             seen = state.version
             generation = state.holdings.generation if state.holdings is not None else 0
-            news = (generation, self._facts())
+            news = (generation, self._facts(state.load()))
             urgent = told is None or _urgent(news[1], told[1])
             if news != told:
                 told, untold = news, len(self._turns)
