@@ -2,4 +2,4 @@
 SWARM_FLAGS ?=
 .PHONY: bench-swarm
 bench-swarm: setup ## Real processes in network namespaces: star, whole copies, BitTorrent and shardpool on shaped links (root)
-	PYTHONPATH=tests/bench $(BIN)/python -m netns $(SWARM_FLAGS)
+	PYTHONPATH=tests/bench:tests/tools $(BIN)/python -m netns $(SWARM_FLAGS)

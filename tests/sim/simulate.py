@@ -21,6 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
+from flag_lists import names, numbers
+from plotting import PlotError
 from simulation import page, plots
 from simulation.case import Case, Outcome, simulate
 from simulation.parts import PARTS, STANDARD
@@ -41,7 +43,7 @@ def line(name: str, case: Case, outcome: Outcome) -> str:
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=_numbers, default=(), help="numbers of replicas, as 2,4,16")
+    parser.add_argument("-n", type=numbers, default=(), help="numbers of replicas, as 2,4,16")
     parser.add_argument(
         "--count", type=int, default=0, help="seeds of each case, from --number on; medians are printed"
     )
@@ -53,7 +55,7 @@ def arguments() -> argparse.ArgumentParser:
             case.add_argument(f"--{entry.name.replace('_', '-')}", type=kind, default=None, help=default)
     paper = parser.add_argument_group("a page")
     paper.add_argument("--page", type=Path, help="write this page, with .json (outcomes) and .svg (plots) beside it")
-    paper.add_argument("--only", type=_parts, default=(), help="run only these parts of it: " + ", ".join(PARTS))
+    paper.add_argument("--only", type=names(PARTS), default=(), help="run only these parts of it: " + ", ".join(PARTS))
     paper.add_argument("--largest", type=int, default=0, help="run only pools of up to so many replicas")
     paper.add_argument("--fresh", action="store_true", help="run also what was run with this code already")
     paper.add_argument("--report-only", action="store_true", help="run nothing; write the page from the outcomes")
@@ -79,7 +81,7 @@ def main() -> None:
                     asked = replace(case, replicas=size, **changes)
                     seeds = range(asked.number, asked.number + max(1, options["count"]))
                     show((name, replace(asked, number=number)) for number in seeds)
-    except plots.PlotError as error:
+    except PlotError as error:
         sys.exit(f"simulate: {error}")
 
 
@@ -121,17 +123,6 @@ def write_page(options: dict) -> None:
     plots.draw(results, path.with_suffix(".svg"))
     page.write(results, path)
     print(f"{path}: {len(results)} runs")
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part)
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    names = tuple(part for part in text.split(",") if part)
-    if unknown := set(names) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+
+from flag_lists import names, numbers
+from plotting import PlotError
 
 from netns.contenders import CONTENDERS
 from netns.machine import BenchError
@@ -17,10 +20,6 @@ from netns.play import FAULTS
 DOCUMENTS = Path(__file__).resolve().parents[3] / "docs" / "benchmarks"
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part)
-
-
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -28,27 +27,15 @@ def _positive(text: str) -> int:
     return number
 
 
-def _names(known: list[str]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(part for part in text.split(",") if part)
-        if unknown := set(names) - set(known):
-            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}")
-        return names
-
-    return parse
-
-
 def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line, of this process by default."""
     parser = argparse.ArgumentParser(prog="netns", description=__doc__)
-    parser.add_argument("--receivers", type=_numbers, default=(1, 2, 4, 8, 16), help="how many, comma-separated")
-    parser.add_argument("--starts", type=_names(list(STARTS)), default=STARTS, help=", ".join(STARTS))
-    parser.add_argument(
-        "--contenders", type=_names(list(CONTENDERS)), default=tuple(CONTENDERS), help=", ".join(CONTENDERS)
-    )
+    parser.add_argument("--receivers", type=numbers, default=(1, 2, 4, 8, 16), help="how many, comma-separated")
+    parser.add_argument("--starts", type=names(STARTS), default=STARTS, help=", ".join(STARTS))
+    parser.add_argument("--contenders", type=names(CONTENDERS), default=tuple(CONTENDERS), help=", ".join(CONTENDERS))
     parser.add_argument(
         "--faults",
-        type=_names([*FAULTS, "none"]),
+        type=names([*FAULTS, "none"]),
         default=tuple(FAULTS),
         help=", ".join(FAULTS) + "; none for no failure tax",
     )
@@ -107,7 +94,7 @@ def main() -> int:
         from netns.report import write
 
         return 0 if write(options.output) else 3
-    except BenchError as error:
+    except (BenchError, PlotError) as error:
         print(f"bench-swarm: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

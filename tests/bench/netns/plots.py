@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from plotting import new_plots, save
+
 from netns import limits
 from netns.contenders import CONTENDERS
 from netns.contenders.base import STALL_SECONDS
-from netns.machine import BenchError
 from netns.results import Results
 
 COLOURS = {"star": "#b0413e", "whole": "#d98e04", "bittorrent": "#6b7280", "warm": "#0b6e4f", "cold": "#1d5fa8"}
@@ -16,24 +17,17 @@ MARKERS = {"star": "s", "whole": "^", "bittorrent": "D", "warm": "o", "cold": "v
 
 
 def draw(results: Results, folder: Path) -> list[str]:
-    """Draw what the results have; returns the files' names. Raises BenchError without matplotlib."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise BenchError("matplotlib is not installed: `make setup` does it, or pip install matplotlib") from None
-    mpl.use("svg")
-    mpl.rcParams.update(
-        {"svg.hashsalt": "swarm", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
-    )
-    names = [_times(results, start, folder) for start in results.starts]
+    """Draw what the results have; returns the files' names. Raises PlotError without matplotlib."""
+    pyplot = new_plots("swarm", font_size=10)
+    drawn = {f"swarm-{start}.svg": _times(pyplot, results, start) for start in results.starts}
     if any(list(results.taxes(name)) for name in CONTENDERS):
-        names.append(_taxes(results, folder))
-    return names
+        drawn["swarm-failure.svg"] = _taxes(pyplot, results)
+    for name, figure in drawn.items():
+        save(pyplot, figure, folder / name)
+    return list(drawn)
 
 
-def _times(results: Results, start: str, folder: Path) -> str:
-    from matplotlib import pyplot
-
+def _times(pyplot: Any, results: Results, start: str) -> Any:
     figure, axes = pyplot.subplots(figsize=(8, 5))
     counts = results.receivers
     for name in CONTENDERS:
@@ -71,12 +65,10 @@ def _times(results: Results, start: str, folder: Path) -> str:
     axes.set_title(f"{start.capitalize()} start, {results.rate:g} Mbit/s links, {results.size / 1e6:.0f} MB")
     axes.grid(visible=True, alpha=0.25)
     axes.legend(fontsize=8, frameon=False)
-    return _save(figure, folder, f"swarm-{start}.svg")
+    return figure
 
 
-def _taxes(results: Results, folder: Path) -> str:
-    from matplotlib import pyplot
-
+def _taxes(pyplot: Any, results: Results) -> Any:
     figure, axes = pyplot.subplots(figsize=(8, 4))
     names = [name for name in CONTENDERS if list(results.taxes(name))]
     faults = results.faults
@@ -90,13 +82,4 @@ def _taxes(results: Results, folder: Path) -> str:
     axes.set_ylabel("seconds beyond the play without a fault")
     axes.set_title("First of two sources fails half way")
     axes.legend(fontsize=8, frameon=False)
-    return _save(figure, folder, "swarm-failure.svg")
-
-
-def _save(figure: Any, folder: Path, name: str) -> str:
-    from matplotlib import pyplot
-
-    figure.tight_layout()
-    figure.savefig(folder / name, metadata={"Date": None})
-    pyplot.close(figure)
-    return name
+    return figure

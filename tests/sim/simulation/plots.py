@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from plotting import new_plots, save
+
 from simulation.parts import CHURN, COLD, MANY, WARM
 from simulation.results import Results
 from simulation.targets import STORAGE, TIME, fit
@@ -15,22 +17,9 @@ MARKERS = {COLD: "v", CHURN: "s", WARM: "o"}
 SERIES = (("growth", COLD), ("churn", CHURN), ("warm", WARM))
 
 
-class PlotError(Exception):
-    """There is nothing to draw with."""
-
-
 def draw(results: Results, path: Path) -> None:
     """Draw what the results have. Raises PlotError without matplotlib."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise PlotError("matplotlib is not installed: `make setup` does it, or pip install matplotlib") from None
-    mpl.use("svg")
-    mpl.rcParams.update(
-        {"svg.hashsalt": "simulation", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    )
-    from matplotlib import pyplot
-
+    pyplot = new_plots("simulation", font_size=9)
     figure, (time, storage, control) = pyplot.subplots(1, 3, figsize=(12, 4))
     _measure(results, time, "time", "slowest replica, in copies' time")
     _limit(results, time)
@@ -45,9 +34,7 @@ def draw(results: Results, path: Path) -> None:
     for axes in (time, storage, control):
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=8, frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    save(pyplot, figure, path)
 
 
 def _measure(results: Results, axes: Any, measure: str, title: str) -> None:
@@ -86,4 +73,4 @@ def _logarithm(results: Results, axes: Any) -> None:
         axes.plot(grown.sizes, line, color="black", linewidth=1, linestyle="--", label=label)
 
 
-__all__ = ["PlotError", "draw"]
+__all__ = ["draw"]
