@@ -16,8 +16,7 @@ from netns.contenders import CONTENDERS
 from netns.machine import BenchError
 from netns.plan import STARTS, Plan
 from netns.play import FAULTS
-
-DOCUMENTS = Path(__file__).resolve().parents[3] / "docs" / "benchmarks"
+from netns.report import DOCUMENTS, write
 
 
 def _positive(text: str) -> int:
@@ -91,8 +90,6 @@ def main() -> int:
                     keep_logs=options.keep_logs,
                 )
             )
-        from netns.report import write
-
         return 0 if write(options.output) else 3
     except (BenchError, PlotError) as error:
         print(f"bench-swarm: {error}", file=sys.stderr)

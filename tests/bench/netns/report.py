@@ -12,6 +12,7 @@ from netns.results import Group, Results
 from netns.targets import verdicts
 
 PAGE = "swarm-results.md"
+DOCUMENTS = Path(__file__).resolve().parents[3] / "docs" / "benchmarks"
 BUSY = 0.9  # of the processors: beyond, plays beside each other may have waited for a core
 
 
@@ -19,18 +20,29 @@ def write(folder: Path) -> bool:
     """Write the tables and plots of the results in `folder`. Returns whether the control says that they are valid."""
     results = Results(folder)
     drawn = plots.draw(results, folder)
-    (folder / PAGE).write_text("\n".join(page(results, drawn)) + "\n")
+    (folder / PAGE).write_text("\n".join(page(results, drawn, guide=_guide(folder))) + "\n")
     valid = bool(results.data["control"]["valid"])
     print(f"{folder / PAGE}: {len(results.outcomes)} plays; the run is {'valid' if valid else 'INVALID'}")
     return valid
 
 
-def page(results: Results, drawn: list[str]) -> Iterator[str]:
-    """The lines of the page of results, with the plots `drawn`."""
+def _guide(folder: Path) -> str:
+    """Where a page in `folder` finds what says how it was made."""
+    folder = folder.resolve()
+    return (
+        "../" * len(folder.relative_to(DOCUMENTS).parts) + "swarm.md"
+        if folder.is_relative_to(DOCUMENTS)
+        else "swarm.md"
+    )
+
+
+def page(results: Results, drawn: list[str], *, guide: str = "swarm.md") -> Iterator[str]:
+    """The lines of the page of results, with the plots `drawn`; `guide` is the page that says how they were made."""
     data, control = results.data, results.data["control"]
-    yield "# The swarm on shaped links: results"
+    only = f", {results.starts[0]} start only" if len(results.starts) == 1 else ""
+    yield f"# The swarm on shaped links: results{only}"
     yield ""
-    yield "Made by `make bench-swarm`; [swarm.md](swarm.md) says how and what follows from it. Raw numbers: [swarm.json](swarm.json)."
+    yield f"Made by `make bench-swarm`; [swarm.md]({guide}) says how and what follows from it. Raw numbers: [swarm.json](swarm.json)."
     yield ""
     if not control["valid"]:
         yield "**This run is INVALID: the control's iperf3 pairs did not reach 95 % of the shaped rate.**"
@@ -55,17 +67,24 @@ def page(results: Results, drawn: list[str]) -> Iterator[str]:
                 f"- Control {when} the run: {len(rates)} iperf3 streams at once between pairs of hosts, both ways: "
                 f"{min(rates):.1f} to {max(rates):.1f} Mbit/s, least {min(rates) / results.rate:.1%} of the shaped rate."
             )
+    count = data["count"]
+    fewer = [
+        f"{min(count, data['steady_count'])} of star and whole copies, whose times hardly differ",
+        f"{min(count, data['bittorrent_count'])} of BitTorrent",
+    ]
+    if len(results.starts) > 1:
+        fewer.append(f"{min(count, data['staggered_count'])} with a staggered start")
     yield (
-        f"- {data['count']} plays of each setting ({min(data['count'], data['steady_count'])} of star and whole copies, whose times hardly differ; "
-        f"at most {data['bittorrent_count']} of BitTorrent; "
-        f"at most {data['staggered_count']} with a staggered start), in shuffled rounds; medians, with least and most in brackets."
+        f"- {count} plays of each setting ({'; '.join(fewer)}), in shuffled rounds; medians, with least and most in brackets."
     )
     yield f"- The model has {results.pieces} pieces of {results.piece_bytes // 1024} KiB, for shardpool and for BitTorrent."
     yield f"- {_beside(results)}"
     yield ""
-    yield "## Targets"
-    yield ""
-    yield from _table(["what", "reach", "measured", ""], [list(row) for row in verdicts(results)])
+    targets = [list(row) for row in verdicts(results)]
+    if targets:
+        yield "## Targets"
+        yield ""
+        yield from _table(["what", "reach", "measured", ""], targets)
     for start in results.starts:
         yield from _start(results, start, drawn)
     yield from _failures(results, drawn)

@@ -112,3 +112,23 @@ def test_limits(receivers: int, star: int, whole: int, swarm: float) -> None:
     assert limits.star_limit(receivers) == star
     assert limits.whole_limit(receivers) == whole
     assert limits.swarm_limit(receivers, 100) == pytest.approx(swarm)
+
+
+def test_a_page_of_staggered_starts_alone_says_so_and_has_ratios_to_its_own_copy(tmp_path: Path) -> None:
+    plays = [outcome("star", 1, [2.0], start="staggered"), outcome("warm", 4, [3.0] * 4, start="staggered")]
+    found = results(tmp_path, plays, count=3, staggered_count=5)
+    assert found.copy_seconds == 2.0
+    text = "\n".join(page(found, [], guide="../swarm.md"))
+    assert "results, staggered start only" in text
+    assert "[swarm.md](../swarm.md)" in text
+    assert "1.50 (1.50 to 1.50)" in text
+    assert "Targets" not in text, "none is for staggered starts"
+
+
+def test_a_page_of_both_starts_says_how_often_each_was_played(tmp_path: Path) -> None:
+    plays = [COPY, outcome("warm", 4, [3.0] * 4), outcome("warm", 4, [3.0] * 4, start="staggered")]
+    text = "\n".join(page(results(tmp_path, plays, count=5, steady_count=1, bittorrent_count=2, staggered_count=3), []))
+    assert (
+        "5 plays of each setting (1 of star and whole copies, whose times hardly differ; 2 of BitTorrent; 3 with a staggered start)"
+        in text
+    )
