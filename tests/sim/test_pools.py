@@ -6,11 +6,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from pool_peers import Recorder
 from simulated_pool import Pool, Replica, Truth, make_catalog
 from simulation.case import Case, simulate
 
 from shardpool.swarm.options import SwarmOptions
 from shardpool.swarm.peer_table import EVERY_PEER, degree
+from shardpool.transport.loopback import LoopbackTransport
 
 SMALL = Case(replicas=8, pieces=150)
 COPY = 30.0
@@ -132,6 +134,25 @@ def test_a_source_that_fails_half_way_costs_little(fault: str, tax: float) -> No
     assert harmed.finished_at <= healthy.finished_at + tax
     assert harmed.loader is not None
     assert harmed.loader.scheduler.tally.refetched <= 2  # what its connection carried
+
+
+@pytest.mark.parametrize("when", ["before its turn", "while it is sent"])
+def test_a_place_whose_last_request_is_given_up_is_given_back(when: str) -> None:
+    pool = Pool(1, Truth.without_bytes(make_catalog(8, PIECE)))
+    source, receiver = pool.add(up=PIECE / 10).boot(complete=True), pool.add().boot(complete=True)
+    transport = LoopbackTransport(pool.net, receiver.node)
+    told = Recorder()
+    link = transport.connect(source.endpoint, receiver.state.party(), told)
+    pool.net.clock.run(1.0)
+    link.request(0, [])
+    if when == "while it is sent":
+        pool.net.clock.run(1.5)
+        assert source.node.readers
+    link.abandon(0)
+    pool.net.clock.run(1.6)
+    assert told.next("failed")[1] == 0
+    pool.net.clock.run(2.0 + 2 * pool.net.linger)
+    assert not source.node.readers
 
 
 def test_the_same_number_gives_the_same_run() -> None:

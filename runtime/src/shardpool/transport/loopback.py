@@ -576,6 +576,14 @@ class LoopbackLink:
     # The far side's answers
 
     def _serve(self) -> None:
+        """Send the next piece that is waited for; without one, begin to give the place back."""
+        self._begin_next()
+        if self._serving is None:
+            self._stop_flow()
+            self._idle_since = self._net.clock.now
+            self._net.clock.after(self._net.linger, self._rest)
+
+    def _begin_next(self) -> None:
         far, net = self._far, self._net
         if self._over or self._gone or far is None or self._serving is not None or not self._queue:
             return
@@ -591,19 +599,19 @@ class LoopbackLink:
             return
         if far.faults.lose and net.rng.random() < far.faults.lose:
             wanted.lost = True
-            self._serve()
+            self._begin_next()
             return
         state = far.state
         if state is None or state.holdings is None or wanted.piece not in state.holdings:
             net.clock.after(
                 net.latency, lambda: self._fail(wanted, TransportError(f"piece {wanted.piece} is not held"))
             )
-            self._serve()
+            self._begin_next()
             return
         if wanted.first and state.phase is Phase.READY and not far.first_copies.lend(wanted.piece, self):
             refusal = PieceLentError(f"piece {wanted.piece} was sent to another receiver", lent=far.first_copies.lent)
             net.clock.after(net.latency, lambda: self._fail(wanted, refusal))
-            self._serve()
+            self._begin_next()
             return
         self._serving = wanted
         if self._flow is not None:
@@ -644,15 +652,8 @@ class LoopbackLink:
     def _arrived(self) -> None:
         wanted, self._serving = self._serving, None
         assert wanted is not None
-        self._serve_next()
-        self._net.clock.after(self._net.latency, lambda: self._land(wanted))
-
-    def _serve_next(self) -> None:
         self._serve()
-        if self._serving is None:
-            self._stop_flow()
-            self._idle_since = self._net.clock.now
-            self._net.clock.after(self._net.linger, self._rest)
+        self._net.clock.after(self._net.latency, lambda: self._land(wanted))
 
     def _stop_flow(self) -> None:
         if self._serving is not None and self._far is not None:
@@ -663,7 +664,8 @@ class LoopbackLink:
 
     def _rest(self) -> None:
         """An idle link gives its place back."""
-        if self._leased and self._serving is None and self._net.clock.now >= self._idle_since + self._net.linger - 1e-9:
+        idle = self._serving is None and not self._queue
+        if self._leased and idle and self._net.clock.now >= self._idle_since + self._net.linger - 1e-9:
             self._release()
 
     def _release(self) -> None:
